@@ -1,0 +1,17 @@
+"""The one exception for mistakes a user can mend."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """Wrong input: the message names what was wrong and what to do. Shown without a traceback."""
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """A hint such as ``; did you mean "CoOp"?``, or nothing when no known name is near."""
+    by_lower = {k.lower(): k for k in known}
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+    return f'; did you mean "{by_lower[matches[0]]}"?' if matches else ""

@@ -1,0 +1,24 @@
+"""Packaging of dassl-light: the module ``dassl`` for machines without upstream Dassl."""
+
+from setuptools import find_packages, setup
+
+setup(
+    name="dassl-light",
+    version="0.1.0",
+    description="A clean implementation of the public API of Dassl that CoOp-family code uses",
+    license="MIT",
+    python_requires=">=3.10",
+    packages=find_packages(include=["dassl", "dassl.*"]),
+    package_data={"dassl": ["py.typed"]},
+    install_requires=[
+        "torch>=2.2",
+        "torchvision>=0.17",
+        "numpy>=1.24",
+        "yacs>=0.1.8",
+        "tabulate>=0.9",
+        "tqdm>=4.60",
+        "pillow>=9",
+        "scikit-learn>=1.3",
+        "tensorboard>=2.12",
+    ],
+)

@@ -1,0 +1,44 @@
+"""Packaging of coop-cmp: ships the library ``coop_cmp`` and nothing else."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+setup(
+    name="coop-cmp",
+    version="0.1.0",
+    description="The confidence misalignment penalty for CLIP prompt learning, with calibration "
+    "measured properly: a plugin for the CoOp / Dassl codebase",
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    python_requires=">=3.10",
+    packages=find_packages(include=["coop_cmp", "coop_cmp.*"]),
+    package_data={"coop_cmp": ["py.typed", "report/*.csv"]},
+    install_requires=[
+        "torch>=2.2",
+        "torchvision>=0.17",
+        "numpy>=1.24",
+        "open_clip_torch>=2.24,<4",
+        "safetensors>=0.4",
+        "yacs>=0.1.8",
+        "PyYAML>=6",
+        "tabulate>=0.9",
+        "tqdm>=4.60",
+        "pillow>=9",
+    ],
+    extras_require={
+        "test": [
+            "pytest>=7",
+            "hypothesis>=6",
+            "torchmetrics>=1.0",
+            "netcal>=1.3",
+            "scikit-learn>=1.3",
+            "matplotlib>=3.7",
+            "ruff>=0.6",
+            "mypy>=1.8",
+        ],
+        "report": ["matplotlib>=3.7"],
+        "slurm": ["submitit>=1.5"],
+    },
+)
