@@ -1,0 +1,143 @@
+"""What all data sets share: find the folder, read the split, sample, keep base or new classes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from dassl.data.datasets import DatasetBase, Datum
+
+from coop_cmp.errors import UserError
+from datasets.splits import (
+    Item,
+    Split,
+    check_files,
+    check_split,
+    few_shot,
+    read_split,
+    record_few_shot,
+    store,
+    subsample_classes,
+)
+
+
+class Sizes(NamedTuple):
+    """The published numbers of classes and images, which ``scripts/datasets.sh check`` compares."""
+
+    classes: int
+    train: int
+    val: int
+    test: int
+
+
+class ListedImage(Datum):
+    """A Datum whose file is known to exist, so that a million of them need no million look-ups."""
+
+    def __init__(self, impath: str, label: int, domain: int = 0, classname: str = "") -> None:
+        self._impath = impath
+        self._label = label
+        self._domain = domain
+        self._classname = classname
+
+
+def data_folder(cfg: Any, name: str) -> str:
+    """The folder ``name`` below DATASET.ROOT, which must exist."""
+    if not cfg.DATASET.ROOT:
+        raise UserError(
+            f"no data folder given: {cfg.DATASET.NAME} is looked for as {name}/ below --root "
+            "(DATASET.ROOT); see docs/datasets.md"
+        )
+    folder = os.path.join(os.path.abspath(os.path.expanduser(cfg.DATASET.ROOT)), name)
+    if not os.path.isdir(folder):
+        raise UserError(
+            f"{cfg.DATASET.NAME}: no folder {folder}; give the folder that holds {name}/ as --root "
+            "(DATASET.ROOT), and see docs/datasets.md for its layout"
+        )
+    return folder
+
+
+class FewShotDataset(DatasetBase):
+    """Base of all data sets: a child says where its images are and reads its lists.
+
+    A child sets ``dataset_dir`` (below DATASET.ROOT) and ``image_dir`` (below that, may be empty;
+    image paths are relative to it) and implements :meth:`read`. In an instance both are full paths.
+
+    Attributes:
+        sizes: published numbers, or None when there are none.
+        notes: what a reader of the results must know, copied into ``results.json``.
+    """
+
+    dataset_dir = ""
+    image_dir = ""
+    sizes: ClassVar[Sizes | None] = None
+    sample_val = True
+
+    def __init__(self, cfg: Any) -> None:
+        self.notes: list[str] = []
+        self.dataset_dir = data_folder(cfg, self.dataset_dir)
+        self.image_dir = os.path.join(self.dataset_dir, self.image_dir)
+        split = self.read(cfg)
+        check_split(split, self.dataset_dir)
+        self.check_files(split)
+        split = self.select(cfg, split)
+        train, val, test = (self.images(part) for part in split)
+        super().__init__(train_x=train, val=val or None, test=test)
+
+    def read(self, cfg: Any) -> Split:
+        """Return all images of the data set, with paths relative to ``image_dir``."""
+        raise NotImplementedError
+
+    def check_files(self, split: Split) -> None:
+        """Refuse a split whose images are not all there."""
+        check_files(self.image_dir, (item for part in split for item in part))
+
+    def select(self, cfg: Any, split: Split) -> Split:
+        """Draw DATASET.NUM_SHOTS images per class, then keep DATASET.SUBSAMPLE_CLASSES."""
+        shots, seed = cfg.DATASET.NUM_SHOTS, cfg.SEED
+        split = few_shot(split, shots, seed, sample_val=self.sample_val)
+        if shots > 0 and seed >= 0:
+            record_few_shot(os.path.join(self.dataset_dir, "split_fewshot"), shots, seed, split)
+        elif shots > 0:
+            self.notes.append("few-shot images drawn without a seed (SEED -1)")
+        return subsample_classes(split, cfg.DATASET.SUBSAMPLE_CLASSES)
+
+    def images(self, items: list[Item]) -> list[Datum]:
+        """Turn list entries into what the data loaders take."""
+        prefix = os.path.join(self.image_dir, "")
+        return [ListedImage(prefix + path, label, classname=name) for path, label, name in items]
+
+
+class SplitFileDataset(FewShotDataset):
+    """A data set whose published split file decides which image is in which list.
+
+    Without that file a child's :meth:`new_split` is used only when DATASET.ALLOW_NEW_SPLIT asks
+    for it: numbers on a split of one's own cannot be compared with published ones.
+    """
+
+    split_file = ""
+    split_url = ""
+
+    def read(self, cfg: Any) -> Split:
+        """Read the published split file, or a new split where that is asked for."""
+        published = Path(self.dataset_dir, self.split_file)
+        if published.is_file():
+            return read_split(published)
+        if not getattr(cfg.DATASET, "ALLOW_NEW_SPLIT", False):
+            raise UserError(
+                f"{cfg.DATASET.NAME}: no split file {published}; download {self.split_file} from "
+                f"{self.split_url} into {self.dataset_dir} (docs/datasets.md), or set "
+                "DATASET.ALLOW_NEW_SPLIT True for a split of your own, whose results cannot be "
+                "compared with published ones"
+            )
+        self.notes.append(f"new random split, not {self.split_file}: not comparable")
+        own = published.with_name(published.name.replace("split_zhou", "split_new"))
+        if own.is_file():
+            return read_split(own)
+        split = self.new_split()
+        store(own, split._asdict())
+        return split
+
+    def new_split(self) -> Split:
+        """Make a split from the raw data; the same files always give the same split."""
+        raise NotImplementedError
