@@ -1,0 +1,402 @@
+"""The confidence misalignment penalty (CMP) of Khan and Syed, "Technical report on logit
+redistribution for better domain generalization in low-shot classification with foundation models".
+
+Three layers, each usable alone: `cmp_loss` is the penalty of a batch of logits, `CMPenalty` adds it
+to every cross-entropy inside a ``with`` block, and `CMPMixin` / `plug` do so for a Dassl trainer.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Literal, TypeVar, get_args
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from coop_cmp.errors import UserError, closest
+
+Form = Literal["ratio", "log"]
+Reduction = Literal["mean", "sum", "none"]
+TrainerClass = TypeVar("TrainerClass", bound=type)
+
+
+class _PerSamplePenalty(torch.autograd.Function):
+    """The penalty of each sample, with its gradient in closed form."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, logits: Tensor, labels: Tensor, counted: Tensor | None, form: Form, eps: float
+    ) -> Tensor:
+        labels = labels.unsqueeze(1)  # [N, 1], as every per-sample tensor below
+        true = logits.gather(1, labels)
+        top = logits.amax(1, keepdim=True)
+        wrong = top > true
+        if counted is not None:
+            wrong &= counted.unsqueeze(1)
+        # The denominator is sum over competitors of exp(z) + eps * sum over all of exp(z). Shifted
+        # by the largest logit it is at least 1 for a wrong sample, and nothing overflows.
+        weights = (logits - top).exp_().mul_((logits > true).to(logits.dtype).add_(eps))  # [N, C]
+        denominator = weights.sum(1, keepdim=True).masked_fill_(~wrong, 1)
+        if form == "ratio":
+            value = (true - top).exp_().div_(denominator)
+            slope = value.masked_fill(~wrong, 0)
+        else:
+            value = denominator.log().sub_(true - top)
+            slope = wrong.to(logits.dtype).neg_()
+        ctx.save_for_backward(weights, labels, slope, slope / denominator)
+        return value.masked_fill(~wrong, 0).squeeze(1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:  # type: ignore[override]
+        weights, labels, slope, slope_per_weight = ctx.saved_tensors
+        grad = grad.unsqueeze(1)
+        logits_grad = weights * (-grad * slope_per_weight)
+        logits_grad.scatter_add_(1, labels, grad * slope)
+        return logits_grad, None, None, None, None
+
+
+def cmp_loss(
+    logits: Tensor,
+    labels: Tensor,
+    form: Form = "ratio",
+    eps: float = 1e-10,
+    reduction: Reduction = "mean",
+    *,
+    ignore_index: int | None = None,
+    validate: bool = True,
+) -> Tensor:
+    """The confidence misalignment penalty.
+
+    With ``A = {j : z_j > z_y}``, the classes that outrank the true class ``y`` of a sample, and
+    ``r = P(y) / (sum over A of P(j) + eps)``, the penalty of the sample is ``r`` (form ``"ratio"``)
+    or ``-log r`` (form ``"log"``), and 0 where ``A`` is empty: a correctly classified sample, ties
+    included. Computed in log space, in float32 for half-precision logits, without a Python loop.
+
+    Args:
+        logits: Scores before the softmax, shape [N, C].
+        labels: True classes, integers in ``[0, C)``, shape [N].
+        form: ``"ratio"`` or ``"log"``.
+        eps: Added to the probability of the competitors; positive.
+        reduction: ``"mean"`` over the counted samples, ``"sum"``, or ``"none"`` for shape [N].
+        ignore_index: A label whose samples do not count, as in cross-entropy. None: there is none.
+        validate: Also check values (finite logits, labels in range). On a GPU that waits for the
+            device; False leaves the check to the caller.
+
+    Returns:
+        A float32 (or float64) scalar, or shape [N] for ``reduction="none"``. It can be
+        differentiated once.
+
+    Raises:
+        UserError: (a ValueError) for wrong shapes, dtypes, values or options.
+
+    Example:
+        >>> logits = torch.tensor([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1]]).log()
+        >>> cmp_loss(logits, torch.tensor([0, 0]), reduction="none")
+        tensor([0.2500, 0.0000])
+    """
+    _check_choice("form", form, get_args(Form))
+    _check_choice("reduction", reduction, get_args(Reduction))
+    _check_eps(eps)
+    _check_shapes(logits, labels)
+    if validate:
+        _check_values(logits, labels, ignore_index)
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    labels = labels.long()
+    counted = None
+    if ignore_index is not None:
+        counted = labels != ignore_index
+        labels = labels.masked_fill(~counted, 0)
+    per_sample: Tensor = _PerSamplePenalty.apply(wide, labels, counted, form, eps)
+    if reduction == "none":
+        return per_sample
+    total = per_sample.sum()
+    if reduction == "sum":
+        return total
+    return total / (max(len(labels), 1) if counted is None else counted.sum().clamp(min=1))
+
+
+class CMPenalty:
+    """A scope in which every cross-entropy carries the penalty.
+
+    Inside ``with CMPenalty(lam) as penalty:`` each ``cross_entropy(logits, labels)`` of this
+    thread, called through ``torch.nn.functional`` or ``nn.CrossEntropyLoss``, returns cross-entropy
+    plus ``lam * cmp_loss`` of the same logits, with the cross-entropy's own reduction.
+    `penalty_logits` names other logits for the penalty. Scopes nest and add up. With ``lam = 0``
+    the cross-entropy comes back untouched, bit for bit, and the penalty is only recorded.
+
+    Args:
+        lam: The penalty's weight, finite and not negative.
+        form: ``"ratio"`` or ``"log"``, see `cmp_loss`.
+        eps: See `cmp_loss`.
+    """
+
+    def __init__(self, lam: float = 0.01, form: Form = "ratio", eps: float = 1e-10) -> None:
+        if not _is_number(lam) or not math.isfinite(lam) or lam < 0:
+            raise UserError(f"lambda must be a finite number >= 0, got {lam!r}")
+        _check_choice("form", form, get_args(Form))
+        _check_eps(eps)
+        self.lam, self.form, self.eps = float(lam), form, float(eps)
+        self._values: list[Tensor] = []
+        self._thread = 0
+
+    @property
+    def calls(self) -> int:
+        """How many cross-entropies the scope has seen since it was entered.
+
+        One that activation checkpointing computes again in the backward pass is not counted twice.
+        """
+        return len(self._values)
+
+    @property
+    def value(self) -> float:
+        """Mean penalty of the samples of the last cross-entropy; NaN before the first."""
+        return float(self._values[-1]) if self._values else math.nan
+
+    @property
+    def mean(self) -> float:
+        """Mean of `value` over all cross-entropies of the scope; NaN before the first."""
+        return sum(map(float, self._values)) / self.calls if self._values else math.nan
+
+    def __enter__(self) -> CMPenalty:
+        global _plain
+        with _lock:
+            if self in _scopes:
+                raise RuntimeError("this CMPenalty is already entered; make another one to nest it")
+            if not _scopes:
+                _plain = F.cross_entropy
+                F.cross_entropy = _cross_entropy
+            _scopes.append(self)
+        self._values, self._thread = [], threading.get_ident()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with _lock:
+            _scopes.remove(self)
+            if not _scopes:
+                F.cross_entropy = _plain
+
+    def _penalise(
+        self, loss: Tensor, logits: Tensor, labels: Tensor, ignore_index: int, reduction: Reduction
+    ) -> tuple[Tensor, Tensor]:
+        """The loss with the penalty, and the penalty's mean. Shapes [], [N, C], [N]."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.lam > 0):
+            # Values are not checked: cross-entropy has checked the labels, and a NaN must reach the
+            # trainer's own test for it.
+            penalty = cmp_loss(
+                logits,
+                labels,
+                self.form,
+                self.eps,
+                reduction,
+                ignore_index=ignore_index,
+                validate=False,
+            )
+        mean = penalty.detach()
+        if reduction == "sum":
+            mean = mean / (labels != ignore_index).sum().clamp(min=1)
+        if self.lam > 0:
+            loss = loss + (self.lam * penalty).to(loss.dtype)
+        return loss, mean
+
+
+# A TorchFunctionMode could see cross-entropy too, but while any such mode is active PyTorch takes
+# another kernel for frozen attention layers (torch.overrides.has_torch_function is then true for
+# every tensor), and lambda = 0 would no longer be bit-identical to the baseline. So the one name
+# through which everybody calls cross-entropy is replaced while a scope is open.
+_lock = threading.Lock()
+_scopes: list[CMPenalty] = []  # entered and not yet left, of all threads, innermost last
+_plain = F.cross_entropy  # what _cross_entropy stands in for
+_other_logits: ContextVar[Tensor | None] = ContextVar("penalty_logits", default=None)
+
+
+def _cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: Reduction = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Stands in for ``torch.nn.functional.cross_entropy`` while a scope is open."""
+    loss = _plain(
+        input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
+    )
+    # Activation checkpointing repeats a forward pass inside the backward pass, on a GPU in one of
+    # autograd's own threads: the repeated cross-entropy must be penalised like the first.
+    repeated = torch._C._current_graph_task_id() != -1
+    here = threading.get_ident()
+    scopes = [scope for scope in tuple(_scopes) if repeated or scope._thread == here]
+    if not scopes:
+        return loss
+    if target.is_floating_point():
+        raise UserError(
+            "CMPenalty: the target of cross_entropy must be class indices, got probabilities; the "
+            "penalty needs one true class per sample"
+        )
+    if reduction == "none" or size_average is not None or reduce is not None:
+        raise UserError(
+            'CMPenalty: cross_entropy must use reduction="mean" or "sum", got reduction='
+            f"{reduction!r}, size_average={size_average}, reduce={reduce}; reduce the loss in the "
+            "call, or add lam * cmp_loss(..., reduction='none') by hand"
+        )
+    logits = _penalised_logits(input)
+    if logits.dim() == 1:
+        logits, target = logits.unsqueeze(0), target.unsqueeze(0)
+    rows = logits.movedim(1, -1).flatten(0, -2)  # [N, C, d1, ...] -> [N * d1 * ..., C]
+    for scope in reversed(scopes):
+        loss, mean = scope._penalise(loss, rows, target.flatten(), ignore_index, reduction)
+        if not repeated:
+            scope._values.append(mean)
+    return loss
+
+
+def _penalised_logits(input: Tensor) -> Tensor:
+    other = _other_logits.get()
+    if other is None:
+        return input
+    if other.shape != input.shape:
+        raise UserError(
+            f"penalty_logits: expected logits of shape {tuple(input.shape)}, as cross_entropy got, "
+            f"got {tuple(other.shape)}"
+        )
+    return other
+
+
+@contextmanager
+def penalty_logits(logits: Tensor) -> Iterator[None]:
+    """Name the logits that a surrounding `CMPenalty` penalises, where cross-entropy sees others.
+
+    For methods whose training loss is not the cross-entropy of the logits that predict (ProDA
+    trains on an upper bound). Outside a `CMPenalty` it does nothing.
+
+    Args:
+        logits: Of the same shape as the first argument of cross-entropy.
+    """
+    token = _other_logits.set(logits)
+    try:
+        yield
+    finally:
+        _other_logits.reset(token)
+
+
+class CMPMixin:
+    """Adds the penalty to a Dassl trainer: ``class CoOp_CMP(CMPMixin, CoOp)``.
+
+    ``forward_backward`` runs inside a `CMPenalty` with the settings of ``cfg.TRAINER.CMP``, and the
+    loss summary gains ``loss_cmp``: the penalty's mean over the batch (and over the calls, if the
+    trainer computes more than one cross-entropy).
+    """
+
+    cfg: Any
+
+    def check_cfg(self, cfg: Any) -> None:
+        super().check_cfg(cfg)  # type: ignore[misc]
+        _scope_of(cfg)
+
+    def forward_backward(self, *batches: Any) -> dict[str, Any]:
+        with _scope_of(self.cfg) as penalty:
+            summary = super().forward_backward(*batches)  # type: ignore[misc]
+        if not penalty.calls:
+            raise RuntimeError(
+                f"{type(self).__name__}: forward_backward ran no torch.nn.functional.cross_entropy "
+                "in this thread, so there was nothing to penalise. Under DataParallel run on one "
+                "GPU (CUDA_VISIBLE_DEVICES=0) or compute the loss outside the replicas; a trainer "
+                "that imports the function by name, or has a loss of its own, must call "
+                "F.cross_entropy or add coop_cmp.cmp_loss itself."
+            )
+        return {**(summary or {}), "loss_cmp": penalty.mean}
+
+
+def plug(trainer_class: TrainerClass, register: bool = True) -> TrainerClass:
+    """Make ``<Name>_CMP``, the twin of a Dassl trainer that trains with the penalty.
+
+    Args:
+        trainer_class: A trainer whose ``forward_backward`` computes a cross-entropy.
+        register: Also enter the twin in ``dassl.engine.TRAINER_REGISTRY``.
+
+    Example:
+        >>> CoOp_CMP = plug(CoOp)  # doctest: +SKIP
+    """
+    if issubclass(trainer_class, CMPMixin):
+        raise UserError(f"plug: {trainer_class.__name__} already carries the penalty")
+    if not hasattr(trainer_class, "forward_backward"):
+        raise UserError(f"plug: {trainer_class.__name__} has no forward_backward; is it a trainer?")
+    name = f"{trainer_class.__name__}_CMP"
+    doc = f"{trainer_class.__name__} with the confidence misalignment penalty."
+    members = {"__doc__": doc, "__module__": trainer_class.__module__}
+    twin: Any = type(name, (CMPMixin, trainer_class), members)
+    if register:
+        from dassl.engine import TRAINER_REGISTRY
+
+        TRAINER_REGISTRY.register(twin)
+    return twin
+
+
+def add_cmp_config(cfg: Any) -> None:
+    """Add the node ``TRAINER.CMP`` with its defaults to a Dassl config that does not have it."""
+    if "CMP" in cfg.TRAINER:
+        return
+    node = type(cfg.TRAINER)()
+    node.LAMBDA, node.FORM, node.EPS = 0.01, "ratio", 1e-10
+    cfg.TRAINER.CMP = node
+
+
+def _scope_of(cfg: Any) -> CMPenalty:
+    if "CMP" not in cfg.TRAINER:
+        raise UserError("TRAINER.CMP is missing: call coop_cmp.add_cmp_config(cfg) on the config")
+    node = cfg.TRAINER.CMP
+    try:
+        return CMPenalty(node.LAMBDA, node.FORM, node.EPS)
+    except UserError as error:
+        raise UserError(f"TRAINER.CMP: {error}") from None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        expected = " or ".join(f'"{choice}"' for choice in choices)
+        raise UserError(f"{name} must be {expected}, got {value!r}{closest(str(value), choices)}")
+
+
+def _check_eps(eps: float) -> None:
+    if not _is_number(eps) or not math.isfinite(eps) or eps <= 0:
+        raise UserError(f"eps must be a finite number > 0, got {eps!r}")
+
+
+def _check_shapes(logits: Tensor, labels: Tensor) -> None:
+    if logits.dim() != 2 or logits.shape[1] == 0 or not logits.is_floating_point():
+        raise UserError(
+            f"logits must be floating-point of shape [N, C] with C >= 1, got {logits.dtype} of "
+            f"shape {tuple(logits.shape)}"
+        )
+    integers = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+    if labels.shape != logits.shape[:1] or labels.dtype not in integers:
+        raise UserError(
+            f"labels must be integers of shape [{len(logits)}], one per row of logits, got "
+            f"{labels.dtype} of shape {tuple(labels.shape)}"
+        )
+
+
+def _check_values(logits: Tensor, labels: Tensor, ignore_index: int | None) -> None:
+    if not torch.isfinite(logits).all():
+        raise UserError("logits must be finite, got NaN or infinity")
+    outside = (labels < 0) | (labels >= logits.shape[1])
+    if ignore_index is not None:
+        outside &= labels != ignore_index
+    if outside.any():
+        raise UserError(
+            f"labels must lie in [0, {logits.shape[1]}), got {int(labels[outside][0])}; "
+            "for a label that marks samples to leave out, give ignore_index"
+        )
