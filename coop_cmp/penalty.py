@@ -1,8 +1,7 @@
-"""The confidence misalignment penalty (CMP) of Khan and Syed, "Technical report on logit
-redistribution for better domain generalization in low-shot classification with foundation models".
+"""The confidence misalignment penalty inside other people's training code.
 
-Three layers, each usable alone: `cmp_loss` is the penalty of a batch of logits, `CMPenalty` adds it
-to every cross-entropy inside a ``with`` block, and `CMPMixin` / `plug` do so for a Dassl trainer.
+`CMPenalty` adds `cmp_loss` to every cross-entropy of a ``with`` block; `CMPMixin` and `plug` do so
+for a Dassl trainer, with the settings of the config node that `add_cmp_config` makes.
 """
 
 from __future__ import annotations
@@ -12,114 +11,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from coop_cmp.errors import UserError, closest
+from coop_cmp.errors import UserError
+from coop_cmp.loss import Form, Reduction, check_settings, cmp_loss, is_number
 
-Form = Literal["ratio", "log"]
-Reduction = Literal["mean", "sum", "none"]
 TrainerClass = TypeVar("TrainerClass", bound=type)
-
-
-class _PerSamplePenalty(torch.autograd.Function):
-    """The penalty of each sample, with its gradient in closed form."""
-
-    @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, logits: Tensor, labels: Tensor, counted: Tensor | None, form: Form, eps: float
-    ) -> Tensor:
-        labels = labels.unsqueeze(1)  # [N, 1], as every per-sample tensor below
-        true = logits.gather(1, labels)
-        top = logits.amax(1, keepdim=True)
-        wrong = top > true
-        if counted is not None:
-            wrong &= counted.unsqueeze(1)
-        # The denominator is sum over competitors of exp(z) + eps * sum over all of exp(z). Shifted
-        # by the largest logit it is at least 1 for a wrong sample, and nothing overflows.
-        weights = (logits - top).exp_().mul_((logits > true).to(logits.dtype).add_(eps))  # [N, C]
-        denominator = weights.sum(1, keepdim=True).masked_fill_(~wrong, 1)
-        if form == "ratio":
-            value = (true - top).exp_().div_(denominator)
-            slope = value.masked_fill(~wrong, 0)
-        else:
-            value = denominator.log().sub_(true - top)
-            slope = wrong.to(logits.dtype).neg_()
-        ctx.save_for_backward(weights, labels, slope, slope / denominator)
-        return value.masked_fill(~wrong, 0).squeeze(1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:  # type: ignore[override]
-        weights, labels, slope, slope_per_weight = ctx.saved_tensors
-        grad = grad.unsqueeze(1)
-        logits_grad = weights * (-grad * slope_per_weight)
-        logits_grad.scatter_add_(1, labels, grad * slope)
-        return logits_grad, None, None, None, None
-
-
-def cmp_loss(
-    logits: Tensor,
-    labels: Tensor,
-    form: Form = "ratio",
-    eps: float = 1e-10,
-    reduction: Reduction = "mean",
-    *,
-    ignore_index: int | None = None,
-    validate: bool = True,
-) -> Tensor:
-    """The confidence misalignment penalty.
-
-    With ``A = {j : z_j > z_y}``, the classes that outrank the true class ``y`` of a sample, and
-    ``r = P(y) / (sum over A of P(j) + eps)``, the penalty of the sample is ``r`` (form ``"ratio"``)
-    or ``-log r`` (form ``"log"``), and 0 where ``A`` is empty: a correctly classified sample, ties
-    included. Computed in log space, in float32 for half-precision logits, without a Python loop.
-
-    Args:
-        logits: Scores before the softmax, shape [N, C].
-        labels: True classes, integers in ``[0, C)``, shape [N].
-        form: ``"ratio"`` or ``"log"``.
-        eps: Added to the probability of the competitors; positive.
-        reduction: ``"mean"`` over the counted samples, ``"sum"``, or ``"none"`` for shape [N].
-        ignore_index: A label whose samples do not count, as in cross-entropy. None: there is none.
-        validate: Also check values (finite logits, labels in range). On a GPU that waits for the
-            device; False leaves the check to the caller.
-
-    Returns:
-        A float32 (or float64) scalar, or shape [N] for ``reduction="none"``. It can be
-        differentiated once.
-
-    Raises:
-        UserError: (a ValueError) for wrong shapes, dtypes, values or options.
-
-    Example:
-        >>> logits = torch.tensor([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1]]).log()
-        >>> cmp_loss(logits, torch.tensor([0, 0]), reduction="none")
-        tensor([0.2500, 0.0000])
-    """
-    _check_choice("form", form, get_args(Form))
-    _check_choice("reduction", reduction, get_args(Reduction))
-    _check_eps(eps)
-    _check_shapes(logits, labels)
-    if validate:
-        _check_values(logits, labels, ignore_index)
-    wide = logits if logits.dtype == torch.float64 else logits.float()
-    labels = labels.long()
-    counted = None
-    if ignore_index is not None:
-        counted = labels != ignore_index
-        labels = labels.masked_fill(~counted, 0)
-    per_sample: Tensor = _PerSamplePenalty.apply(wide, labels, counted, form, eps)
-    if reduction == "none":
-        return per_sample
-    total = per_sample.sum()
-    if reduction == "sum":
-        return total
-    return total / (max(len(labels), 1) if counted is None else counted.sum().clamp(min=1))
 
 
 class CMPenalty:
@@ -138,10 +39,9 @@ class CMPenalty:
     """
 
     def __init__(self, lam: float = 0.01, form: Form = "ratio", eps: float = 1e-10) -> None:
-        if not _is_number(lam) or not math.isfinite(lam) or lam < 0:
+        if not is_number(lam) or not math.isfinite(lam) or lam < 0:
             raise UserError(f"lambda must be a finite number >= 0, got {lam!r}")
-        _check_choice("form", form, get_args(Form))
-        _check_eps(eps)
+        check_settings(form, eps)
         self.lam, self.form, self.eps = float(lam), form, float(eps)
         self._values: list[Tensor] = []
         self._thread = 0
@@ -171,9 +71,9 @@ class CMPenalty:
                 raise RuntimeError("this CMPenalty is already entered; make another one to nest it")
             if not _scopes:
                 _plain = F.cross_entropy
-                F.cross_entropy = _cross_entropy
+                F.cross_entropy = _cross_entropy  # type: ignore[assignment]
+            self._values, self._thread = [], threading.get_ident()
             _scopes.append(self)
-        self._values, self._thread = [], threading.get_ident()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -358,45 +258,3 @@ def _scope_of(cfg: Any) -> CMPenalty:
         return CMPenalty(node.LAMBDA, node.FORM, node.EPS)
     except UserError as error:
         raise UserError(f"TRAINER.CMP: {error}") from None
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        expected = " or ".join(f'"{choice}"' for choice in choices)
-        raise UserError(f"{name} must be {expected}, got {value!r}{closest(str(value), choices)}")
-
-
-def _check_eps(eps: float) -> None:
-    if not _is_number(eps) or not math.isfinite(eps) or eps <= 0:
-        raise UserError(f"eps must be a finite number > 0, got {eps!r}")
-
-
-def _check_shapes(logits: Tensor, labels: Tensor) -> None:
-    if logits.dim() != 2 or logits.shape[1] == 0 or not logits.is_floating_point():
-        raise UserError(
-            f"logits must be floating-point of shape [N, C] with C >= 1, got {logits.dtype} of "
-            f"shape {tuple(logits.shape)}"
-        )
-    integers = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-    if labels.shape != logits.shape[:1] or labels.dtype not in integers:
-        raise UserError(
-            f"labels must be integers of shape [{len(logits)}], one per row of logits, got "
-            f"{labels.dtype} of shape {tuple(labels.shape)}"
-        )
-
-
-def _check_values(logits: Tensor, labels: Tensor, ignore_index: int | None) -> None:
-    if not torch.isfinite(logits).all():
-        raise UserError("logits must be finite, got NaN or infinity")
-    outside = (labels < 0) | (labels >= logits.shape[1])
-    if ignore_index is not None:
-        outside &= labels != ignore_index
-    if outside.any():
-        raise UserError(
-            f"labels must lie in [0, {logits.shape[1]}), got {int(labels[outside][0])}; "
-            "for a label that marks samples to leave out, give ignore_index"
-        )
