@@ -34,7 +34,8 @@ class _PerSamplePenalty(torch.autograd.Function):
             wrong &= counted.unsqueeze(1)
         # The denominator is sum over competitors of exp(z) + eps * sum over all of exp(z). Shifted
         # by the largest logit it is at least 1 for a wrong sample, and nothing overflows.
-        weights = (logits - top).exp_().mul_((logits > true).to(logits.dtype).add_(eps))  # [N, C]
+        competitors = logits.clone().gt_(true)  # 1.0 or 0.0; [N, C]
+        weights = (logits - top).exp_().mul_(competitors.add_(eps))  # [N, C]
         denominator = weights.sum(1, keepdim=True).masked_fill_(~wrong, 1)
         if form == "ratio":
             value = (true - top).exp_().div_(denominator)
@@ -147,13 +148,16 @@ def _check_shapes(logits: Tensor, labels: Tensor) -> None:
 
 
 def _check_values(logits: Tensor, labels: Tensor, ignore_index: int | None) -> None:
-    if not torch.isfinite(logits).all():
-        raise UserError("logits must be finite, got NaN or infinity")
-    outside = (labels < 0) | (labels >= logits.shape[1])
     if ignore_index is not None:
-        outside &= labels != ignore_index
-    if outside.any():
+        labels = labels[labels != ignore_index]
+    if not logits.numel() or not labels.numel():
+        return
+    extremes = torch.aminmax(logits.detach())  # one pass; a NaN anywhere makes both NaN
+    if not all(math.isfinite(extreme) for extreme in extremes):
+        raise UserError("logits must be finite, got NaN or infinity")
+    first, last = (int(label) for label in torch.aminmax(labels))
+    if first < 0 or last >= logits.shape[1]:
         raise UserError(
-            f"labels must lie in [0, {logits.shape[1]}), got {int(labels[outside][0])}; "
+            f"labels must lie in [0, {logits.shape[1]}), got {first if first < 0 else last}; "
             "for a label that marks samples to leave out, give ignore_index"
         )
