@@ -1,13 +1,11 @@
 """The data sets, one file each; importing this package registers all of them in Dassl.
 
-The package runs in place, from the folder of ``train.py``, as in every CoOp-family repository.
+The package runs in place, from the folder of ``train.py``, as in every CoOp-family repository. A
+file that is put here registers its data set without any other change.
 """
 
 from importlib import import_module
-from importlib.util import find_spec
+from pkgutil import iter_modules
 
-MODULES = ("digits",)
-
-for _name in MODULES:
-    if find_spec(f"{__name__}.{_name}"):
-        import_module(f"{__name__}.{_name}")
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

@@ -9,17 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 from dassl.data.datasets import DatasetBase, Datum
 
 from coop_cmp.errors import UserError
-from datasets.splits import (
-    Item,
-    Split,
-    check_files,
-    check_split,
-    few_shot,
-    read_split,
-    record_few_shot,
-    store,
-    subsample_classes,
-)
+from datasets.files import list_folders, list_images, store
+from datasets.sampling import few_shot, record_few_shot, split_by_class, subsample_classes
+from datasets.splits import Item, Split, check_files, check_split, read_split, to_json
 
 
 class Sizes(NamedTuple):
@@ -45,8 +37,8 @@ def data_folder(cfg: Any, name: str) -> str:
     """The folder ``name`` below DATASET.ROOT, which must exist."""
     if not cfg.DATASET.ROOT:
         raise UserError(
-            f"no data folder given: {cfg.DATASET.NAME} is looked for as {name}/ below --root "
-            "(DATASET.ROOT); see docs/datasets.md"
+            f"no data folder given: {cfg.DATASET.NAME} is looked for as {name or '.'}/ below "
+            "--root (DATASET.ROOT); see docs/datasets.md"
         )
     folder = os.path.join(os.path.abspath(os.path.expanduser(cfg.DATASET.ROOT)), name)
     if not os.path.isdir(folder):
@@ -65,31 +57,31 @@ class FewShotDataset(DatasetBase):
 
     Attributes:
         sizes: published numbers, or None when there are none.
+        sample_val: whether few-shot runs sample the validation list as well.
         notes: what a reader of the results must know, copied into ``results.json``.
     """
 
     dataset_dir = ""
     image_dir = ""
     sizes: ClassVar[Sizes | None] = None
-    sample_val = True
+    sample_val: ClassVar[bool] = True
 
     def __init__(self, cfg: Any) -> None:
         self.notes: list[str] = []
         self.dataset_dir = data_folder(cfg, self.dataset_dir)
         self.image_dir = os.path.join(self.dataset_dir, self.image_dir)
         split = self.read(cfg)
-        check_split(split, self.dataset_dir)
-        self.check_files(split)
-        split = self.select(cfg, split)
-        train, val, test = (self.images(part) for part in split)
+        self.check(split)
+        train, val, test = (self.images(part) for part in self.select(cfg, split))
         super().__init__(train_x=train, val=val or None, test=test)
 
     def read(self, cfg: Any) -> Split:
         """Return all images of the data set, with paths relative to ``image_dir``."""
         raise NotImplementedError
 
-    def check_files(self, split: Split) -> None:
-        """Refuse a split whose images are not all there."""
+    def check(self, split: Split) -> None:
+        """Refuse wrong labels, paths outside the data folder and missing images."""
+        check_split(split, self.dataset_dir)
         check_files(self.image_dir, (item for part in split for item in part))
 
     def select(self, cfg: Any, split: Split) -> Split:
@@ -97,7 +89,9 @@ class FewShotDataset(DatasetBase):
         shots, seed = cfg.DATASET.NUM_SHOTS, cfg.SEED
         split = few_shot(split, shots, seed, sample_val=self.sample_val)
         if shots > 0 and seed >= 0:
-            record_few_shot(os.path.join(self.dataset_dir, "split_fewshot"), shots, seed, split)
+            drawn = {"train": split.train} | ({"val": split.val} if self.sample_val else {})
+            name = f"shot_{shots}-seed_{seed}.json"
+            record_few_shot(Path(self.dataset_dir, "split_fewshot", name), drawn)
         elif shots > 0:
             self.notes.append("few-shot images drawn without a seed (SEED -1)")
         return subsample_classes(split, cfg.DATASET.SUBSAMPLE_CLASSES)
@@ -115,8 +109,8 @@ class SplitFileDataset(FewShotDataset):
     for it: numbers on a split of one's own cannot be compared with published ones.
     """
 
-    split_file = ""
-    split_url = ""
+    split_file: ClassVar[str]
+    split_id: ClassVar[str]  # of the file on Google Drive to which CoOp's instructions point
 
     def read(self, cfg: Any) -> Split:
         """Read the published split file, or a new split where that is asked for."""
@@ -126,18 +120,45 @@ class SplitFileDataset(FewShotDataset):
         if not getattr(cfg.DATASET, "ALLOW_NEW_SPLIT", False):
             raise UserError(
                 f"{cfg.DATASET.NAME}: no split file {published}; download {self.split_file} from "
-                f"{self.split_url} into {self.dataset_dir} (docs/datasets.md), or set "
+                f"https://drive.google.com/file/d/{self.split_id} into {self.dataset_dir} "
+                "(see docs/datasets.md), or set "
                 "DATASET.ALLOW_NEW_SPLIT True for a split of your own, whose results cannot be "
                 "compared with published ones"
             )
         self.notes.append(f"new random split, not {self.split_file}: not comparable")
-        own = published.with_name(published.name.replace("split_zhou", "split_new"))
+        # Another name, so that nobody takes it for the published file later on.
+        own = published.with_name(self.split_file.replace("split_zhou", "split_new"))
         if own.is_file():
             return read_split(own)
-        split = self.new_split()
-        store(own, split._asdict())
+        try:
+            split = self.new_split()
+        except LookupError as error:
+            raise UserError(
+                f"{cfg.DATASET.NAME}: the lists in {self.dataset_dir} do not fit together: "
+                f"{error} is not among the classes"
+            ) from error
+        store(own, to_json(split._asdict()))
         return split
 
     def new_split(self) -> Split:
         """Make a split from the raw data; the same files always give the same split."""
         raise NotImplementedError
+
+
+class ClassFolderDataset(SplitFileDataset):
+    """A data set with one folder of images per class, in ASCII order of the folder names."""
+
+    ignored: ClassVar[tuple[str, ...]] = ()
+    renamed: ClassVar[dict[str, str]] = {}
+
+    def new_split(self) -> Split:
+        """Split each class into 50 % training, 20 % validation and 30 % test images."""
+        folders = [f for f in list_folders(self.image_dir) if f not in self.ignored]
+        items = [
+            (f"{folder}/{name}", label, self.renamed.get(folder, folder))
+            for label, (folder, names) in enumerate(
+                list_images(self.image_dir, folders, self.dataset_dir).items()
+            )
+            for name in names
+        ]
+        return split_by_class(items, 0.5, 0.2)

@@ -1,0 +1,35 @@
+"""CIFAR-10 (Krizhevsky, 2009) as PNG files; ``scripts/datasets.sh prepare cifar10`` makes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dassl.data.datasets import DATASET_REGISTRY
+
+from datasets.base import FewShotDataset, Sizes
+from datasets.files import list_images
+from datasets.sampling import split_by_class
+from datasets.splits import Split
+
+NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+
+
+@DATASET_REGISTRY.register()
+class CIFAR10FewShot(FewShotDataset):
+    """CIFAR-10 with the official test images and 80/20 of the others, always the same.
+
+    Dassl has a semi-supervised set that is called CIFAR10, hence the longer name.
+    """
+
+    dataset_dir = "cifar10"
+    sizes = Sizes(10, 40000, 10000, 10000)
+
+    def read(self, cfg: Any) -> Split:
+        """List ``train/<class>`` and ``test/<class>``."""
+        folders = [f"{part}/{name}" for part in ("train", "test") for name in NAMES]
+        files = list_images(self.image_dir, folders, self.dataset_dir)
+        train, test = (
+            [(f"{part}/{n}/{f}", y, n) for y, n in enumerate(NAMES) for f in files[f"{part}/{n}"]]
+            for part in ("train", "test")
+        )
+        return split_by_class(train, 0.8, 0.2)._replace(test=test)

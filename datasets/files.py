@@ -1,0 +1,96 @@
+"""Folders of images, listed once: the list of a million files is read back in a second."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from coop_cmp.errors import UserError
+from coop_cmp.files import atomic_write
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
+CACHE = "file_list.json"
+SETTLED_NS = 2_000_000_000  # the coarsest time stamp of a common file system
+
+
+def list_folders(parent: str | os.PathLike[str]) -> list[str]:
+    """Names of the folders in ``parent`` in ASCII order, hidden ones left out."""
+    try:
+        with os.scandir(parent) as entries:
+            return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"no folder {parent}; see docs/datasets.md for the layout") from None
+
+
+def read_lines(path: str | os.PathLike[str]) -> list[str]:
+    """The non-empty lines of a text file that belongs to a data set."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"no file {path}; see docs/datasets.md for where to get it") from None
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def read_matlab(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """The variables of a MATLAB file, lists without their empty dimensions."""
+    from scipy.io import loadmat
+
+    if not os.path.isfile(path):
+        raise UserError(f"no file {path}; see docs/datasets.md for where to get it")
+    content = loadmat(path, squeeze_me=True)
+    return {key: np.atleast_1d(value) for key, value in content.items() if key[0] != "_"}
+
+
+def list_images(
+    image_dir: str | os.PathLike[str], folders: Iterable[str], cache_dir: str | os.PathLike[str]
+) -> dict[str, list[str]]:
+    """List the images in each of ``folders``, sorted, through a cache in ``cache_dir``.
+
+    A folder is listed again only when its time stamp has changed. The cache is JSON; the file names
+    of a folder are one string, joined by "/", which no file name contains.
+    """
+    cache_path = Path(cache_dir, CACHE)
+    known = _read_cache(cache_path)
+    fresh: dict[str, tuple[int, str]] = {}
+    listed: dict[str, list[str]] = {}
+    for folder in folders:
+        path = os.path.join(image_dir, folder)
+        stamp = os.stat(path).st_mtime_ns
+        names = known[folder][1] if known.get(folder, (None,))[0] == stamp else _scan(path)
+        if not names:
+            raise UserError(f"empty class: no image in {path}; see docs/datasets.md for the layout")
+        listed[folder] = names.split("/")
+        # A folder that changed a moment ago may change again without a new time stamp.
+        if time.time_ns() - stamp > SETTLED_NS:
+            fresh[folder] = (stamp, names)
+    if fresh != known:
+        store(cache_path, json.dumps({"folders": fresh}, indent=1))
+    return listed
+
+
+def _scan(path: str) -> str:
+    names = (n for n in os.listdir(path) if not n.startswith("."))
+    return "/".join(sorted(n for n in names if n.lower().endswith(IMAGE_SUFFIXES)))
+
+
+def _read_cache(path: Path) -> dict[str, tuple[int, str]]:
+    """What the cache holds; a torn or foreign file counts as an empty one."""
+    try:
+        folders = json.loads(path.read_text(encoding="utf-8"))["folders"]
+        return {str(folder): (int(stamp), str(names)) for folder, (stamp, names) in folders.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def store(path: Path, text: str) -> None:
+    """Write a file beside the data; a folder that cannot be written to costs one line."""
+    try:
+        with atomic_write(path) as file:
+            file.write(text.encode())
+    except OSError as error:
+        print(f"Not stored: {path} ({error.strerror}); going on without it")

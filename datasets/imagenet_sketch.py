@@ -1,0 +1,17 @@
+"""ImageNet-Sketch (Wang et al., 2019)."""
+
+from __future__ import annotations
+
+from dassl.data.datasets import DATASET_REGISTRY
+
+from datasets.base import Sizes
+from datasets.imagenet import ShiftedTestSet
+
+
+@DATASET_REGISTRY.register()
+class ImageNetSketch(ShiftedTestSet):
+    """Sketches of all 1,000 classes."""
+
+    dataset_dir = "imagenet-sketch"
+    image_dir = "images"
+    sizes = Sizes(1000, 50889, 0, 50889)
