@@ -1,0 +1,125 @@
+"""Command-line parts that the sweep, the lambda search and the tables share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import runpy
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from coop_cmp.errors import UserError
+from coop_cmp.sweep import slurm
+from coop_cmp.sweep.grid import Run
+from coop_cmp.sweep.launcher import Launcher, Settings, report_failures
+from coop_cmp.sweep.process import count_gpus
+from coop_cmp.sweep.progress import make_progress
+from coop_cmp.sweep.project import Project, find_root
+from coop_cmp.sweep.timing import Estimator, duration
+
+
+def add_project_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where things are."""
+    parser.add_argument("--project", type=Path, metavar="DIR", help="the checkout with train.py")
+    parser.add_argument("--output", type=Path, default=Path("output"), metavar="DIR")
+    parser.add_argument("--data", default="", metavar="DIR", help="root of the data sets")
+
+
+def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
+    """How runs are executed."""
+    parser.add_argument("--dry-run", action="store_true", help="list the runs and stop")
+    parser.add_argument("--jobs", type=int, metavar="N", help="runs at a time")
+    parser.add_argument("--devices", nargs="+", metavar="DEV", help="cpu, or cuda:0 cuda:1 ...")
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of each run")
+    parser.add_argument("--time-limit", type=float, default=720, metavar="MIN", help="of each run")
+    parser.add_argument("--fork", action="store_true", help="import torch once for all runs")
+    parser.add_argument("--slurm", metavar="'KEY=VALUE ...'", help="submit with these parameters")
+
+
+def project_of(args: argparse.Namespace) -> Project:
+    """The project that the arguments name."""
+    root = (args.project or find_root()).resolve()
+    data = str(Path(args.data).expanduser().resolve()) if args.data else ""
+    return Project(root, args.output.expanduser().resolve(), data)
+
+
+def settings_of(args: argparse.Namespace, runs: Sequence[Run]) -> Settings:
+    """The launch settings that the arguments name, with defaults that fit machine and runs."""
+    tiny = all(run.backbone == "GlyphCLIP" for run in runs)
+    gpus = 0 if args.devices or tiny else count_gpus()
+    devices = tuple(args.devices or [f"cuda:{index}" for index in range(gpus)] or ["cpu"])
+    for device in devices:
+        if not re.fullmatch(r"cpu|cuda:\d+", device):
+            raise UserError(f"--devices: expected cpu or cuda:N, got {device!r}")
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    on_cpu = "cpu" in devices
+    jobs = args.jobs or (min(cores, 8) if on_cpu and tiny else len(devices))
+    threads = args.threads or (0 if not on_cpu else 1 if tiny else max(1, cores // jobs))
+    if jobs < 1 or threads < 0 or args.time_limit <= 0:
+        raise UserError("--jobs, --threads and --time-limit take numbers above 0")
+    return Settings(devices, jobs, threads, args.time_limit * 60, fork=args.fork)
+
+
+def execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> bool:
+    """Do what is open of ``runs`` and say how it went.
+
+    Returns:
+        Whether all runs are done now. A dry run only lists them.
+    """
+    project.check(runs)
+    settings = settings_of(args, runs)
+    states = {run: project.state(run) for run in runs}
+    open_runs = [run for run, state in states.items() if state.kind != "done"]
+    estimator = Estimator()
+    for run, state in states.items():
+        if state.results is not None:
+            estimator.add(run, float(state.results["seconds"]["total"]))
+    expected = estimator.total(open_runs, settings.jobs)
+    if args.dry_run:
+        for run, state in states.items():
+            print(f"{state.kind:8}{run}" + (f"  ({state.reason})" if state.reason else ""))
+        left = "unknown, as nothing like it was run yet" if expected is None else duration(expected)
+        print(f"{len(runs)} runs, {len(open_runs)} to do; time: {left}")
+        return not open_runs
+    if not open_runs:
+        print(f"All {len(runs)} runs are complete in {project.output}.")
+        return True
+    done = len(runs) - len(open_runs)
+    print(
+        f"{len(open_runs)} of {len(runs)} runs to do, {settings.jobs} at a time on "
+        f"{', '.join(settings.devices)}, output in {project.output}"
+    )
+    if args.slurm:
+        failures = slurm.launch(project, settings, open_runs, args.slurm)
+    else:
+        if settings.fork:
+            _import_for_runs(project, settings.threads)
+        progress = make_progress(len(runs), done, settings.jobs, estimator)
+        failures = Launcher(project, settings, progress).launch(open_runs)
+    if failures:
+        print(f"\n{report_failures(project, failures)}", file=sys.stderr)
+    return not failures
+
+
+def _import_for_runs(project: Project, threads: int) -> None:
+    """Load what every run needs, so that a forked run has it already."""
+    import torch
+
+    if threads:
+        torch.set_num_threads(threads)  # too late for the environment variable
+    sys.path.insert(0, str(project.root))
+    runpy.run_path(str(project.root / "train.py"), run_name="train")
+
+
+def guarded(main: Callable[[Sequence[str] | None], int]) -> int:
+    """Run a command line, with one line for a user's mistake and a word on Ctrl-C."""
+    try:
+        return main(None)
+    except (UserError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nstopped; the same command continues where this one ended", file=sys.stderr)
+        return 130

@@ -1,0 +1,196 @@
+"""From a grid (data sets x trainers x backbones x shots x seeds x lambdas) to single runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from coop_cmp.errors import UserError, closest
+
+DEFAULT_LAMBDA = 0.01
+DEFAULT_FORM = "ratio"
+
+
+def is_zero_shot(trainer: str) -> bool:
+    """Whether the trainer learns nothing, so that shots and seeds make no difference."""
+    return trainer.startswith("Zeroshot")
+
+
+def is_twin(trainer: str) -> bool:
+    """Whether the trainer is a baseline with the penalty."""
+    return trainer.endswith("_CMP")
+
+
+def default_backbone(dataset: str) -> str:
+    """The embedded model for the embedded data sets, the paper's main one for all others."""
+    return "GlyphCLIP" if dataset.startswith("digits") else "ViT-B/16"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training with its test, or one evaluation of a trained run elsewhere.
+
+    Args:
+        dataset: the name of a file in ``configs/datasets``, without ``.yaml``.
+        lam: the weight of the penalty, None for a trainer without it.
+        options: configuration keys and values that go to ``train.py`` as they are.
+        tag: the end of the directory's name, to keep runs with other options apart.
+        source: evaluate the run trained on this data set instead of training.
+        split: ``val`` evaluates the trained run on its few-shot validation part.
+    """
+
+    dataset: str
+    trainer: str
+    backbone: str
+    shots: int = 0
+    seed: int = 1
+    lam: float | None = None
+    form: str | None = None
+    options: tuple[tuple[str, str], ...] = ()
+    tag: str = ""
+    source: str = ""
+    split: Literal["test", "val"] = "test"
+
+    @property
+    def training(self) -> Run | None:
+        """The run that has to be complete before this one can be evaluated."""
+        if not self.source and self.split == "test":
+            return None
+        return replace(self, dataset=self.source or self.dataset, source="", split="test")
+
+    @property
+    def setting(self) -> str:
+        """The part of the directory between the trainer and the seed."""
+        name = self.backbone.replace("/", "-")
+        if not is_zero_shot(self.trainer):
+            name += f"_{self.shots}shots"
+        if self.lam is not None:
+            name += f"_lambda{self.lam:g}"
+        if self.form not in (None, DEFAULT_FORM):
+            name += f"_{self.form}"
+        if self.tag:
+            name += f"_{self.tag}"
+        if self.source:
+            name += f"_from_{self.source}"
+        return name if self.split == "test" else f"{name}_{self.split}"
+
+    @property
+    def path(self) -> Path:
+        """Where the run lives below the output directory."""
+        return Path(self.dataset, self.trainer, self.setting, f"seed{self.seed}")
+
+    def __str__(self) -> str:
+        return self.path.as_posix()
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What a sweep's YAML file holds; each field is a list and a single value is a list of one.
+
+    Args:
+        backbones: empty means GlyphCLIP for the digits and ViT-B/16 for everything else.
+        targets: data sets on which every trained run is evaluated too.
+        validate: evaluate every trained run on its few-shot validation part too.
+    """
+
+    datasets: tuple[str, ...]
+    trainers: tuple[str, ...] = ("ZeroshotCLIP", "CoOp", "CoOp_CMP")
+    backbones: tuple[str, ...] = ()
+    shots: tuple[int, ...] = (8,)
+    seeds: tuple[int, ...] = (1, 2, 3)
+    lambdas: tuple[float, ...] = (DEFAULT_LAMBDA,)
+    forms: tuple[str, ...] = (DEFAULT_FORM,)
+    targets: tuple[str, ...] = ()
+    validate: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tag: str = ""
+
+    def runs(self) -> list[Run]:
+        """Every run once, a training before its evaluations, one whole seed after another."""
+        return list(dict.fromkeys(self._runs()))
+
+    def _runs(self) -> Iterator[Run]:
+        options = tuple((key, str(value)) for key, value in self.options.items())
+        for dataset, shots, seed in product(self.datasets, self.shots, self.seeds):
+            backbones = self.backbones or (default_backbone(dataset),)
+            for backbone, trainer in product(backbones, self.trainers):
+                base = Run(dataset, trainer, backbone, options=options, tag=self.tag)
+                if is_zero_shot(trainer):
+                    yield base
+                    yield from (replace(base, dataset=target) for target in self.targets)
+                    continue
+                base = replace(base, shots=shots, seed=seed)
+                penalties = product(self.lambdas, self.forms) if is_twin(trainer) else [(None,) * 2]
+                for lam, form in penalties:
+                    run = replace(base, lam=lam, form=form)
+                    yield run
+                    for target in self.targets:
+                        yield replace(run, dataset=target, source=dataset)
+                    if self.validate:
+                        yield replace(run, split="val")
+
+
+def _items(key: str, value: Any, kind: type) -> tuple[Any, ...]:
+    """``value`` as a tuple of ``kind``, whether it came as a list or alone."""
+    values = value if isinstance(value, list | tuple) else [value]
+    for item in values:
+        number = kind is not str and isinstance(item, int | float) and not isinstance(item, bool)
+        fits = isinstance(item, str) if kind is str else number and item == kind(item)
+        if not fits or (number and item < (1 if key == "shots" else 0)):
+            least = {"shots": "whole numbers from 1", "seeds": "whole numbers from 0"}
+            expected = least.get(key, "text" if kind is str else "numbers from 0")
+            raise UserError(f"{key}: expected {expected}, got {item!r}")
+    if not values and key not in ("backbones", "targets"):
+        raise UserError(f"{key}: expected at least one value, got none")
+    return tuple(kind(item) for item in values)
+
+
+def parse_grid(entry: Mapping[str, Any], where: str) -> Grid:
+    """Check one mapping of a grid file.
+
+    Raises:
+        UserError: naming the key, what was expected and what came.
+    """
+    known = [f.name for f in fields(Grid)]
+    kinds = {"shots": int, "seeds": int, "lambdas": float}
+    plain = {"options": Mapping, "validate": bool, "tag": str}
+    values: dict[str, Any] = {}
+    for key, value in entry.items():
+        if key not in known:
+            hint = closest(str(key), known)
+            raise UserError(f"{where}: unknown key {key!r}{hint} (known: {', '.join(known)})")
+        if key in plain:
+            if not isinstance(value, plain[key]):
+                raise UserError(f"{where}: {key} should be a {plain[key].__name__}, got {value!r}")
+            values[key] = value
+        else:
+            values[key] = _items(key, value, kinds.get(key, str))
+    if "datasets" not in values:
+        raise UserError(f"{where}: names no datasets")
+    return Grid(**values)
+
+
+def read_grids(path: Path, changes: Mapping[str, Any]) -> list[Grid]:
+    """Read a grid file: one mapping, or a list of them whose runs are put together.
+
+    Args:
+        changes: keys that take the place of the file's.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: not readable as YAML: {error}") from error
+    entries = content if isinstance(content, list) else [content]
+    if not all(isinstance(entry, Mapping) for entry in entries):
+        raise UserError(f"{path}: expected keys such as datasets and trainers, got {content!r}")
+    return [parse_grid({**entry, **changes}, str(path)) for entry in entries]
+
+
+def all_runs(grids: Iterable[Grid]) -> list[Run]:
+    """The runs of several grids, each once."""
+    return list(dict.fromkeys(run for grid in grids for run in grid.runs()))

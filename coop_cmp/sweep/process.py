@@ -1,0 +1,212 @@
+"""One run as one process: its lock, its device, its log."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import runpy
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from coop_cmp.files import write_json
+from coop_cmp.sweep.grid import Run
+from coop_cmp.sweep.project import RECORD, RESULTS, Project
+
+LOG = "sweep.log"
+
+
+class RunLock:
+    """An exclusive claim on a run's directory that ends with the processes that hold it.
+
+    The claim belongs to the open file, which the run's process inherits: if the sweep is killed
+    while the run goes on, the run is still claimed; once both are gone, so is the claim.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+
+    @classmethod
+    def take(cls, directory: Path) -> RunLock | None:
+        """Claim the directory, or return None when another process has it."""
+        directory.mkdir(parents=True, exist_ok=True)
+        file = open(directory / ".lock", "ab")  # noqa: SIM115 - stays open as long as the claim
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return None
+        return cls(file)
+
+    def release(self) -> None:
+        """Give the directory up, even if a forked process still has a copy of the open file."""
+        fcntl.flock(self.file, fcntl.LOCK_UN)
+        self.file.close()
+
+
+class Process(Protocol):
+    """What the launcher needs of a process."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+class ForkedProcess:
+    """``train.py`` in a fork of this process, which has the slow imports behind it already."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: BinaryIO):
+        self.returncode: int | None = None
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os._exit(_run_here(command, environment, log))
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def terminate(self) -> None:
+        os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+
+def _run_here(command: Sequence[str], environment: Mapping[str, str], log: BinaryIO) -> int:
+    """Run a script in this process as ``python script ...`` would, and return its exit code."""
+    code = 1
+    try:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with open(os.devnull, "rb") as nothing:
+            os.dup2(nothing.fileno(), 0)
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - until the end
+        sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.argv = list(command)
+        sys.path.insert(0, str(Path(command[0]).parent))
+        runpy.run_path(command[0], run_name="__main__")
+        code = 0
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return code
+
+
+def environment_for(device: str, threads: int) -> dict[str, str]:
+    """The environment of a run on ``cpu`` or ``cuda:N`` with a fixed number of threads.
+
+    The number of threads decides in which order floats are added, so a run's figures must not
+    depend on what else is running: each run gets the same number (0 leaves it to torch).
+    """
+    environment = dict(os.environ)
+    if device == "cpu":
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    else:
+        index = int(device.removeprefix("cuda:"))
+        visible = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        environment["CUDA_VISIBLE_DEVICES"] = visible[index] if visible else str(index)
+    if threads:
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+            environment[name] = str(threads)
+    return environment
+
+
+def count_gpus() -> int:
+    """How many NVIDIA devices there are, without loading torch."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return 0
+    listing = subprocess.run([tool, "-L"], capture_output=True, text=True, check=False)
+    return sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
+
+
+@dataclass
+class Attempt:
+    """A run while it is running."""
+
+    run: Run
+    lock: RunLock
+    process: Process
+    log: Path
+    number: int = 1
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
+    def tail(self, lines: int = 8) -> list[str]:
+        """The last lines of the log that say something."""
+        try:
+            with open(self.log, "rb") as file:
+                file.seek(max(0, self.log.stat().st_size - 8192))
+                text = file.read().decode(errors="replace").replace("\r", "\n")
+        except OSError:
+            return []
+        return [line.rstrip() for line in text.splitlines() if line.strip()][-lines:]
+
+    def stop(self, patience: float = 10.0) -> None:
+        """End the process, gently at first, and wait until it is gone."""
+        self.process.terminate()
+        deadline = time.monotonic() + patience
+        while self.process.poll() is None:
+            if time.monotonic() > deadline:
+                self.process.kill()
+            time.sleep(0.05)
+
+
+def start(
+    project: Project, run: Run, lock: RunLock, device: str, threads: int, fork: bool, number: int
+) -> Attempt:
+    """Start a claimed run; what it prints is added to its log."""
+    directory = project.directory(run)
+    results = directory / RESULTS
+    if results.exists():
+        # Only files that could not be trusted get here; keep them for whoever wants to look.
+        results.replace(directory / "results.rejected.json")
+    command = project.command(run)
+    write_json(directory / RECORD, {"command": command, "options": dict(run.options)})
+    environment = environment_for(device, threads)
+    path = directory / LOG
+    with open(path, "ab") as log:
+        log.write(f"== attempt {number} on {device}: {json.dumps(command)}\n".encode())
+        log.flush()
+        process: Process
+        if fork:
+            process = ForkedProcess(command, environment, log)
+        else:
+            process = subprocess.Popen(
+                [sys.executable, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                pass_fds=(lock.file.fileno(),),
+            )
+    return Attempt(run, lock, process, path, number)

@@ -1,0 +1,105 @@
+"""What a person sees while a sweep runs: live lines on a terminal, plain lines in a log."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tqdm import tqdm
+
+from coop_cmp.sweep.grid import Run
+from coop_cmp.sweep.process import Attempt
+from coop_cmp.sweep.timing import Estimator, duration
+
+_EPOCH = re.compile(r"epoch\s*\[?(\d+/\d+)\]?")
+
+
+class Progress:
+    """One line per event, with the count and the time left."""
+
+    def __init__(self, total: int, done: int, jobs: int, estimator: Estimator) -> None:
+        self.total, self.done, self.jobs = total, done, jobs
+        self.estimator = estimator
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+
+    def time_left(self, rest: Sequence[Run], active: Mapping[int, Attempt]) -> str:
+        """``, about 3 min left`` as far as it can be known."""
+        seconds = self.estimator.total(rest, self.jobs)
+        if seconds is None:
+            return ""
+        spent = sum(attempt.seconds for attempt in active.values()) / self.jobs
+        return f", about {duration(max(seconds - spent, 1))} left" if rest else ""
+
+    def started(self, run: Run, number: int) -> None:
+        self.say(f"start  {run}" + ("" if number == 1 else " (again)"))
+
+    def finished(
+        self, run: Run, results: Mapping[str, Any], took: str, rest: Sequence[Run], active: Any
+    ) -> None:
+        self.done += 1
+        metrics = results["metrics"]
+        self.say(
+            f"done   {run}: accuracy {metrics['accuracy']:.1%}, ECE {metrics['ece']:.1%}, {took}"
+            f" [{self.done}/{self.total}{self.time_left(rest, active)}]"
+        )
+
+    def failed(self, run: Run, reason: str) -> None:
+        self.say(f"FAILED {run}: {reason}")
+
+    def tick(self, rest: Sequence[Run], active: Mapping[int, Attempt]) -> None:
+        """Called a few times a second."""
+
+    def close(self) -> None:
+        """Called once at the end."""
+
+
+class LiveProgress(Progress):
+    """A line per active run and one for the total, rewritten in place; events scroll above."""
+
+    def __init__(self, total: int, done: int, jobs: int, estimator: Estimator) -> None:
+        super().__init__(total, done, jobs, estimator)
+        tqdm.monitor_interval = 0  # no helper thread: runs may be forked from this process
+        self.lines = [
+            tqdm(position=slot, bar_format="{desc}", leave=False, file=sys.stdout)
+            for slot in range(jobs)
+        ]
+        self.bar = tqdm(
+            total=total,
+            initial=done,
+            position=jobs,
+            bar_format="{n_fmt}/{total_fmt} runs |{bar:30}| {elapsed}{postfix}",
+            leave=False,
+            file=sys.stdout,
+        )
+
+    def say(self, text: str) -> None:
+        self.bar.write(text, file=sys.stdout)
+
+    def tick(self, rest: Sequence[Run], active: Mapping[int, Attempt]) -> None:
+        for slot, line in enumerate(self.lines):
+            attempt = active.get(slot)
+            line.set_description_str(_describe(attempt) if attempt else "")
+        self.bar.n = self.done
+        self.bar.set_postfix_str(self.time_left(rest, active).removeprefix(", "))
+
+    def close(self) -> None:
+        for line in self.lines:
+            line.close()
+        self.bar.close()
+
+
+def _describe(attempt: Attempt) -> str:
+    """``digits/CoOp/GlyphCLIP_8shots/seed1  epoch 12/50  35 s``."""
+    epochs = _EPOCH.findall("\n".join(attempt.tail(20)))
+    progress = f"  epoch {epochs[-1]}" if epochs else ""
+    return f"{attempt.run}{progress}  {duration(attempt.seconds)}"
+
+
+def make_progress(total: int, done: int, jobs: int, estimator: Estimator) -> Progress:
+    """Live on a terminal, plain otherwise."""
+    kind = LiveProgress if sys.stdout.isatty() else Progress
+    return kind(total, done, jobs, estimator)

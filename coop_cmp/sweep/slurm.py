@@ -1,0 +1,73 @@
+"""The same runs as Slurm jobs, through submitit."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from coop_cmp.errors import UserError
+from coop_cmp.sweep.grid import Run
+from coop_cmp.sweep.launcher import Failure, Launcher, Settings
+from coop_cmp.sweep.progress import Progress
+from coop_cmp.sweep.project import Project
+from coop_cmp.sweep.timing import Estimator
+
+
+def group(runs: Sequence[Run]) -> list[list[Run]]:
+    """One list per job: a training and its evaluations belong together."""
+    jobs: dict[Run, list[Run]] = {}
+    for run in runs:
+        jobs.setdefault(run.training or run, []).append(run)
+    return list(jobs.values())
+
+
+def work(project: Project, settings: Settings, runs: Sequence[Run]) -> list[Failure]:
+    """What a job does on its node: the local launcher on a few runs, one at a time."""
+    progress = Progress(len(runs), 0, 1, Estimator())
+    return Launcher(project, replace(settings, jobs=1), progress).launch(runs)
+
+
+def parameters(text: str) -> dict[str, Any]:
+    """``partition=gpu gres=gpu:1`` as submitit's Slurm parameters; numbers become numbers."""
+    pairs = [part.partition("=") for part in shlex.split(text)]
+    wrong = [key for key, equals, _ in pairs if not equals]
+    if wrong:
+        raise UserError(f"--slurm: expected key=value pairs, got {wrong[0]!r}")
+    return {f"slurm_{key}": int(v) if v.isdigit() else v for key, _, v in pairs}
+
+
+def launch(
+    project: Project, settings: Settings, runs: Sequence[Run], text: str, cluster: str = "slurm"
+) -> list[Failure]:
+    """Submit a job array and wait for it.
+
+    Args:
+        text: Slurm parameters, such as ``partition=gpu cpus_per_task=8``.
+        cluster: submitit's executor; ``local`` runs the jobs here.
+    """
+    try:
+        import submitit
+    except ImportError as error:
+        raise UserError("--slurm needs submitit: pip install 'coop-cmp[slurm]'") from error
+    executor = submitit.AutoExecutor(folder=project.output / "slurm", cluster=cluster)
+    jobs = group(runs)
+    longest = max(map(len, jobs))
+    executor.update_parameters(
+        name="coop_cmp",
+        timeout_min=int(settings.time_limit * settings.tries * longest / 60) + 5,
+        slurm_array_parallelism=settings.jobs,
+        **parameters(text),
+    )
+    count = len(jobs)
+    submitted = executor.map_array(work, [project] * count, [settings] * count, jobs)
+    failures: list[Failure] = []
+    for job, runs_of_job in zip(submitted, jobs, strict=True):
+        try:
+            failures += job.result()
+        except Exception as error:  # a lost node or a cancelled job, in submitit's own types
+            last = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+            open_runs = [run for run in runs_of_job if project.state(run).kind != "done"]
+            failures += [Failure(run, f"Slurm job {job.job_id}: {last[0]}") for run in open_runs]
+    return failures

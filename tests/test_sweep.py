@@ -1,0 +1,388 @@
+"""Sweeps, tested with a small train.py that writes results the way the real one does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from coop_cmp.errors import UserError
+from coop_cmp.report.summary import percent, summary
+from coop_cmp.sweep.__main__ import main
+from coop_cmp.sweep.grid import Grid, Run, parse_grid, read_grids
+from coop_cmp.sweep.process import RunLock, environment_for
+from coop_cmp.sweep.project import Project
+from coop_cmp.sweep.slurm import group, parameters
+from coop_cmp.sweep.timing import Estimator, duration
+
+# Behaves as the file "behaviour.json" beside it says, by the run's seed: a list of what to do at
+# each call, the last for all later calls. Adds a line to "calls.txt" per call.
+FAKE_TRAIN = """
+import argparse, json, os, signal, sys, time
+from pathlib import Path
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("trainer", "backbone", "dataset-config-file", "config-file", "output-dir",
+                 "model-dir", "root"):
+        parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--eval-only", action="store_true")
+    parser.add_argument("opts", nargs=argparse.REMAINDER)
+    args = parser.parse_args()
+    opts = dict(zip(args.opts[::2], args.opts[1::2]))
+    out, here = Path(args.output_dir), Path(__file__).parent
+    with open(here / "calls.txt", "a") as file:
+        file.write(f"{out}\\n")
+    calls = (here / "calls.txt").read_text().splitlines().count(str(out))
+    steps = json.loads((here / "behaviour.json").read_text()).get(str(args.seed), ["good"])
+    step = steps[min(calls, len(steps)) - 1]
+    print("epoch [1/2] of", step, "threads", os.environ.get("OMP_NUM_THREADS"))
+    if args.eval_only and not (Path(args.model_dir) / "results.json").exists():
+        sys.exit("evaluated before it was trained")
+    if step == "crash": raise RuntimeError("the loss exploded")
+    if step == "user error": sys.exit(2)
+    if step == "die": os.kill(os.getpid(), signal.SIGKILL)
+    if step == "hang": time.sleep(60)
+    if step == "slow": time.sleep(0.7)
+    if step == "nothing": return
+    twin = args.trainer.endswith("_CMP")
+    accuracy = 0.5 + args.seed / 100 + 0.1 * twin
+    if step == "nan": accuracy = float("nan")
+    names = ("accuracy", "ece", "ace", "mce", "weighted_mce")
+    results = {
+        "schema": 99 if step == "schema" else 1,
+        "trainer": args.trainer, "backbone": args.backbone, "weights": "none",
+        "dataset": Path(args.dataset_config_file).stem.capitalize(),
+        "shots": int(opts.get("DATASET.NUM_SHOTS", -1)), "seed": args.seed, "subsample": "all",
+        "lambda": float(opts["TRAINER.CMP.LAMBDA"]) if twin else None,
+        "form": opts["TRAINER.CMP.FORM"] if twin else None,
+        "split": opts.get("TEST.SPLIT", "test"),
+        "metrics": {name: accuracy / (i + 1) for i, name in enumerate(names)},
+        "bins": {"n_bins": 10, "closed": "right"},
+        "sizes": {"classes": 10, "train": 80, "test": 100, "trainable": 1},
+        "seconds": {"total": 2.0, "test": 1.0}, "versions": {}, "notes": [],
+    }
+    text = json.dumps(results)
+    (out / "results.json").write_text(text[:40] if step == "garbage" else text)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(FAKE_TRAIN)
+    for name in ("digits", "digits_noise", "food101"):
+        file = tmp_path / "configs/datasets" / f"{name}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"DATASET:\n  NAME: {name.capitalize()}\n")
+    for name in ("glyph", "vit_b16", "rn50"):
+        file = tmp_path / "configs/trainers/CoOp" / f"{name}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("")
+    behave(tmp_path, {})
+    return tmp_path
+
+
+def behave(root: Path, steps: dict[int, list[str]]) -> None:
+    (root / "behaviour.json").write_text(json.dumps(steps))
+
+
+def arguments(root: Path, *more: str) -> list[str]:
+    words = ["--project", str(root), "--output", str(root / "output"), "--datasets", "digits"]
+    return [*words, "--trainers", "CoOp", "--jobs", "2", *more]
+
+
+def calls(root: Path) -> list[str]:
+    file = root / "calls.txt"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return sorted(Path(line).relative_to(root / "output").as_posix() for line in lines)
+
+
+def start_sweep(root: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "coop_cmp.sweep", *arguments(root, *more)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def wait_until(condition, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def test_a_grid_expands_into_every_combination_once_with_stable_directories():
+    grid = Grid(
+        datasets=("digits",),
+        trainers=("ZeroshotCLIP", "CoOp", "CoOp_CMP"),
+        shots=(4, 8),
+        seeds=(1, 2),
+        lambdas=(0.01, 0.5),
+        forms=("ratio", "log"),
+        targets=("digits_noise",),
+    )
+    paths = [str(run) for run in grid.runs()]
+    # 1 zero-shot; 2 x 2 CoOp; 2 x 2 x 2 x 2 twins; each on two data sets
+    assert len(paths) == len(set(paths)) == 2 * (1 + 4 + 16)
+    assert "digits/ZeroshotCLIP/GlyphCLIP/seed1" in paths
+    assert "digits/CoOp/GlyphCLIP_8shots/seed2" in paths
+    assert "digits/CoOp_CMP/GlyphCLIP_8shots_lambda0.5/seed1" in paths
+    assert "digits/CoOp_CMP/GlyphCLIP_4shots_lambda0.01_log/seed1" in paths
+    assert "digits_noise/CoOp/GlyphCLIP_8shots_from_digits/seed1" in paths
+    assert "digits_noise/ZeroshotCLIP/GlyphCLIP/seed1" in paths
+
+
+def test_a_slash_in_the_backbone_does_not_make_a_directory():
+    run = Grid(datasets=("food101",), trainers=("CoOp",), seeds=(3,)).runs()[0]
+    assert str(run) == "food101/CoOp/ViT-B-16_8shots/seed3"
+
+
+def test_a_grid_file_may_hold_several_grids_and_the_command_line_replaces_axes(tmp_path):
+    file = tmp_path / "grid.yaml"
+    file.write_text("- datasets: digits\n  lambdas: 0.5\n- datasets: [food101]\n  tag: x\n")
+    first, second = read_grids(file, {"seeds": [7]})
+    assert (first.datasets, first.lambdas, first.seeds) == (("digits",), (0.5,), (7,))
+    assert (second.datasets, second.tag, second.seeds) == (("food101",), "x", (7,))
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"datasets": ["digits"], "trainer": ["CoOp"]}, 'did you mean "trainers"'),
+        ({"datasets": ["digits"], "shots": [0]}, "shots: expected whole numbers from 1, got 0"),
+        ({"datasets": ["digits"], "shots": [1.5]}, "got 1.5"),
+        ({"datasets": ["digits"], "seeds": [True]}, "got True"),
+        ({"datasets": ["digits"], "lambdas": [-1]}, "lambdas: expected numbers from 0"),
+        ({"datasets": ["digits"], "lambdas": [float("nan")]}, "got nan"),
+        ({"datasets": ["digits"], "seeds": []}, "at least one value"),
+        ({"datasets": [3]}, "expected text"),
+        ({"datasets": ["digits"], "options": ["A"]}, "options should be a Mapping"),
+        ({"trainers": ["CoOp"]}, "names no datasets"),
+    ],
+)
+def test_a_mistake_in_a_grid_is_named(entry, message):
+    with pytest.raises(UserError, match=message):
+        parse_grid(entry, "grid.yaml")
+
+
+def test_an_unknown_data_set_or_trainer_is_found_before_anything_runs(root):
+    with pytest.raises(UserError, match='did you mean "digits"'):
+        main([*arguments(root), "--datasets", "digit"])
+    with pytest.raises(UserError, match='did you mean "CoOp_CMP"'):
+        main([*arguments(root), "--trainers", "CoOp", "CoOpCMP"])
+    assert calls(root) == []
+
+
+def test_the_command_passes_everything_that_makes_the_run_what_it_is(root):
+    project = Project(root, root / "output", data="/data")
+    run = Run("food101", "CoOp_CMP", "ViT-B/32", 4, 2, 0.001, "log", options=(("OPTIM.LR", "0.1"),))
+    words = " ".join(project.command(run))
+    assert f"--config-file {root}/configs/trainers/CoOp/vit_b16.yaml" in words
+    assert f"--dataset-config-file {root}/configs/datasets/food101.yaml" in words
+    assert "--backbone ViT-B/32 --seed 2" in words
+    assert words.endswith(
+        "--root /data DATASET.NUM_SHOTS 4 TRAINER.CMP.LAMBDA 0.001 TRAINER.CMP.FORM log"
+        " OPTIM.LR 0.1"
+    )
+
+
+def test_a_sweep_runs_each_run_once_and_ends_with_means_and_deviations(root, capsys):
+    more = ("--trainers", "ZeroshotCLIP", "CoOp", "CoOp_CMP")
+    assert main(arguments(root, *more)) == 0
+    assert len(calls(root)) == 7
+    table = capsys.readouterr().out
+    # accuracies 0.51 .. 0.53, and 0.61 .. 0.63 for the twin: deviation exactly 1 point
+    assert "| CoOp         | -        | 1, 2, 3 | 52.00 ± 1.00 | 26.00 ± 0.50 |" in table
+    assert "| CoOp_CMP     | 0.01     | 1, 2, 3 | 62.00 ± 1.00 |" in table
+    assert "| ZeroshotCLIP | -        | -       | 51.00        |" in table
+    assert main(arguments(root, *more)) == 0
+    assert len(calls(root)) == 7, "complete runs are skipped"
+    second = capsys.readouterr().out
+    assert second[second.index("| trainer") :] == table[table.index("| trainer") :]
+
+
+def test_evaluations_wait_for_their_training(root):
+    assert main(arguments(root, "--targets", "digits_noise", "--seeds", "1", "2")) == 0
+    assert "digits_noise/CoOp/GlyphCLIP_8shots_from_digits/seed2" in calls(root)
+
+
+def test_a_dry_run_lists_what_is_done_and_estimates_the_rest(root, capsys):
+    main(arguments(root, "--seeds", "1"))
+    capsys.readouterr()
+    assert main(arguments(root, "--dry-run", "--jobs", "1")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["done", "open", "open", "3"]
+    assert lines[-1] == "3 runs, 2 to do; time: 4 s"
+    assert len(calls(root)) == 1
+
+
+@pytest.mark.parametrize("fork", [False, True], ids=["process", "fork"])
+def test_failures_are_retried_once_and_listed_while_the_others_go_on(root, capsys, fork):
+    behave(root, {1: ["crash"], 2: ["die", "good"], 3: ["user error"], 4: ["good"]})
+    flags = ("--seeds", "1", "2", "3", "4", *(["--fork"] if fork else []))
+    assert main(arguments(root, *flags)) == 1
+    made = [path[-1] for path in calls(root)]
+    assert made == ["1", "1", "2", "2", "3", "4"], "a user's mistake is not repeated"
+    out, err = capsys.readouterr()
+    assert "again  digits/CoOp/GlyphCLIP_8shots/seed2: killed by SIGKILL" in out
+    assert "2 of the runs failed" in err
+    assert "seed1: ended with exit code 1" in err
+    assert "RuntimeError: the loss exploded" in err
+    assert "seed3: ended with exit code 2" in err
+    assert "| CoOp      | 2, 4    |" in out
+
+
+def test_forked_runs_see_the_same_environment_and_leave_no_trace_in_the_sweep(root):
+    before = dict(os.environ), list(sys.argv), os.getcwd()
+    assert main(arguments(root, "--fork", "--seeds", "1", "--threads", "1")) == 0
+    log = root / "output/digits/CoOp/GlyphCLIP_8shots/seed1/sweep.log"
+    assert "epoch [1/2] of good threads 1" in log.read_text()
+    assert before == (dict(os.environ), list(sys.argv), os.getcwd())
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        ("garbage", "results.json"),
+        ("nan", "results.json"),
+        ("schema", "schema"),
+        ("nothing", "left no results.json"),
+    ],
+)
+def test_a_run_without_results_to_trust_is_reported_and_stays_out_of_the_table(
+    root, capsys, step, reason
+):
+    behave(root, {1: [step]})
+    assert main(arguments(root, "--seeds", "1", "2")) == 1
+    out, err = capsys.readouterr()
+    assert reason in err
+    assert "nan" not in out.split("| trainer")[1]
+    assert "| CoOp      | 2       |" in out
+
+
+def test_a_results_file_of_another_run_is_not_used_and_not_overwritten(root, capsys):
+    assert main(arguments(root, "--seeds", "1")) == 0
+    file = root / "output/digits/CoOp/GlyphCLIP_8shots/seed1/results.json"
+    foreign = file.read_text().replace('"shots": 8', '"shots": 16')
+    file.write_text(foreign)
+    assert main(arguments(root, "--seeds", "1")) == 1
+    assert "shots is 16, not 8" in capsys.readouterr().err
+    assert file.read_text() == foreign
+
+
+def test_other_options_are_other_settings(root, tmp_path, capsys):
+    grid = tmp_path / "grid.yaml"
+    grid.write_text("datasets: digits\ntrainers: CoOp\nseeds: 1\n")
+    words = ["--project", str(root), "--output", str(root / "output"), str(grid)]
+    assert main(words) == 0
+    grid.write_text(grid.read_text() + "options: {OPTIM.MAX_EPOCH: 5}\n")
+    assert main(words) == 1
+    assert "options is {}, not {'OPTIM.MAX_EPOCH': '5'}" in capsys.readouterr().err
+    grid.write_text(grid.read_text() + "tag: short\n")
+    assert main(words) == 0, "a tag gives them a directory of their own"
+
+
+def test_a_run_past_its_time_limit_is_ended(root, capsys):
+    behave(root, {1: ["hang"]})
+    assert main(arguments(root, "--seeds", "1", "2", "--time-limit", "0.02")) == 1
+    assert "ended at its time limit of 1 s" in capsys.readouterr().err
+    assert "digits/CoOp/GlyphCLIP_8shots/seed2" in calls(root)
+
+
+def test_two_sweeps_at_once_do_every_run_exactly_once(root):
+    seeds = [str(seed) for seed in range(1, 7)]
+    behave(root, {seed: ["slow"] for seed in range(1, 7)})
+    sweeps = [start_sweep(root, "--seeds", *seeds) for _ in range(2)]
+    outputs = [sweep.communicate(timeout=60)[0] for sweep in sweeps]
+    assert [sweep.returncode for sweep in sweeps] == [0, 0]
+    assert [path[-1] for path in calls(root)] == seeds
+    tables = {output[output.index("| trainer") :] for output in outputs}
+    assert len(tables) == 1
+
+
+def test_a_sweep_killed_outright_is_continued_without_doing_a_live_run_twice(root):
+    behave(root, {1: ["good"], 2: ["slow"], 3: ["good"]})
+    sweep = start_sweep(root, "--jobs", "1")
+    wait_until(lambda: len(calls(root)) == 2)
+    sweep.kill()
+    sweep.communicate()
+    assert main(arguments(root)) == 0
+    assert [path[-1] for path in calls(root)] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_sweep_ends_its_runs_and_starts_again(root, number):
+    behave(root, {1: ["hang", "good"]})
+    sweep = start_sweep(root, "--seeds", "1")
+    wait_until(lambda: len(calls(root)) == 1)
+    sweep.send_signal(number)
+    sweep.communicate(timeout=30)
+    assert sweep.returncode == 130
+    lock = RunLock.take(root / "output/digits/CoOp/GlyphCLIP_8shots/seed1")
+    assert lock is not None, "nothing is left that holds the run"
+    lock.release()
+    assert main(arguments(root, "--seeds", "1")) == 0
+
+
+def test_a_lock_is_exclusive_until_it_is_released(tmp_path):
+    first = RunLock.take(tmp_path / "run")
+    assert first is not None
+    assert RunLock.take(tmp_path / "run") is None
+    first.release()
+    second = RunLock.take(tmp_path / "run")
+    assert second is not None
+    second.release()
+
+
+def test_devices_become_visible_devices(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert environment_for("cuda:1", 0)["CUDA_VISIBLE_DEVICES"] == "1"
+    assert environment_for("cpu", 2)["CUDA_VISIBLE_DEVICES"] == ""
+    assert environment_for("cpu", 2)["OMP_NUM_THREADS"] == "2"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+    assert environment_for("cuda:1", 0)["CUDA_VISIBLE_DEVICES"] == "6"
+
+
+def test_slurm_jobs_keep_a_training_with_its_evaluations():
+    runs = Grid(("digits",), ("CoOp",), seeds=(1, 2), targets=("digits_noise",)).runs()
+    assert [[run.dataset for run in job] for job in group(runs)] == [["digits", "digits_noise"]] * 2
+    assert parameters("partition=gpu gpus_per_node=1") == {
+        "slurm_partition": "gpu",
+        "slurm_gpus_per_node": 1,
+    }
+    with pytest.raises(UserError, match="key=value"):
+        parameters("gpu")
+
+
+def test_times_are_estimated_from_the_most_similar_runs():
+    estimator = Estimator()
+    run = Run("digits", "CoOp", "GlyphCLIP", 8)
+    assert estimator.expect(run) is None
+    assert estimator.total([run], 1) is None
+    estimator.add(run, 10.0)
+    estimator.add(Run("digits", "CoOp", "GlyphCLIP", 1), 2.0)
+    assert estimator.expect(Run("digits", "CoOp_CMP", "GlyphCLIP", 8, 3, 0.5)) == 10.0
+    assert estimator.expect(Run("digits", "CoOp", "GlyphCLIP", 4)) == 6.0
+    assert estimator.total([run] * 6, 2) == 30.0
+    assert [duration(s) for s in (5, 60, 75, 3900, 90000)] == [
+        "5 s", "1 min", "1 min 15 s", "1 h 5 min", "1 d 1 h",
+    ]  # fmt: skip
+
+
+def test_one_seed_has_no_deviation_and_varying_settings_get_a_column():
+    assert percent([0.5]) == "50.00"
+    assert percent([0.5, 0.52]) == "51.00 ± 1.41"
+    metrics = {"metrics": {"accuracy": 0.5, "ece": 0.1, "ace": 0.1, "mce": 0.2}}
+    runs = Grid(("digits",), ("CoOp",), shots=(1, 2), seeds=(1,)).runs()
+    header = summary([(run, metrics) for run in runs]).splitlines()[0]
+    names = [name.strip() for name in header.strip("|").split("|")]
+    assert names == ["trainer", "shots", "seeds", "accuracy", "ECE", "ACE", "MCE"]
