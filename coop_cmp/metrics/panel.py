@@ -1,0 +1,169 @@
+"""Every metric by name: the functions people call, and all of them in one report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from coop_cmp.errors import UserError, closest
+from coop_cmp.metrics import classwise, ranked
+from coop_cmp.metrics.bins import Closed, ReliabilityBins, check_bins, mass_bins, width_bins
+from coop_cmp.metrics.samples import Samples
+
+MetricOnSamples = Callable[[Samples, int, Closed], float]
+
+TACE_THRESHOLD = 1e-3
+
+
+def _perplexity(samples: Samples) -> float:
+    # The largest float rather than infinity: a diverged model still has a number to store.
+    return math.exp(min(samples.nll.mean().item(), 709.0))
+
+
+def _classwise_ece(samples: Samples, n_bins: int, closed: Closed) -> float:
+    residuals = classwise.class_residuals(samples, n_bins, closed)
+    return classwise.per_class_ece(residuals, len(samples)).mean().item()
+
+
+METRICS: dict[str, MetricOnSamples] = {
+    "accuracy": lambda s, n, c: s.correct.mean().item(),
+    "confidence": lambda s, n, c: s.confidence.mean().item(),
+    "gap": lambda s, n, c: (s.confidence - s.correct).mean().item(),
+    "ece": lambda s, n, c: width_bins(s, n, c).ece,
+    "mce": lambda s, n, c: width_bins(s, n, c).mce,
+    "weighted_mce": lambda s, n, c: width_bins(s, n, c).weighted_mce,
+    "rmsce": lambda s, n, c: width_bins(s, n, c).rmsce,
+    "average_ce": lambda s, n, c: width_bins(s, n, c).average_ce,
+    "ace": lambda s, n, c: mass_bins(s, n).ece,
+    "debiased_l2": lambda s, n, c: mass_bins(s, n).debiased_l2,
+    "ks": lambda s, n, c: ranked.ks_error(s),
+    "smooth_ece": lambda s, n, c: ranked.smooth_calibration_error(s),
+    "nll": lambda s, n, c: s.nll.mean().item(),
+    "perplexity": lambda s, n, c: _perplexity(s),
+    "brier": lambda s, n, c: s.spread[0].mean().item(),
+    "aurc": lambda s, n, c: ranked.area_under_risk_coverage(s),
+    "auroc": lambda s, n, c: ranked.correctness_auroc(s),
+    "risk_at_80": lambda s, n, c: ranked.risk_at_coverage(s, 0.8),
+    "sharpness": lambda s, n, c: s.n_classes * s.confidence.mean().item(),
+    "entropy": lambda s, n, c: s.spread[1].mean().item(),
+    "classwise_ece": _classwise_ece,
+    "ace_nixon": lambda s, n, c: classwise.range_error(s, n),
+    "tace": lambda s, n, c: classwise.range_error(s, n, TACE_THRESHOLD),
+}
+
+# What is not a share of one and is therefore never shown in percent.
+NOT_PERCENT = ("nll", "perplexity", "brier", "sharpness", "entropy")
+
+
+def show(key: str, value: float) -> str:
+    """A metric as people read it: percent with two decimals, or the plain number."""
+    if math.isnan(value):
+        return "undefined"
+    return f"{value:.4f}" if key in NOT_PERCENT else f"{100 * value:.2f}%"
+
+
+def check_keys(keys: Iterable[str] | None) -> list[str]:
+    """The metric names asked for, all of them for None; an unknown one is refused."""
+    names = list(METRICS) if keys is None else list(keys)
+    for name in names:
+        if name not in METRICS:
+            raise UserError(
+                f'metric: there is no "{name}"{closest(name, METRICS)}; choose from '
+                f"{', '.join(METRICS)}"
+            )
+    return names
+
+
+def calibration_report(
+    probs: Any,
+    labels: Any,
+    n_bins: int = 10,
+    closed: Closed = "right",
+    *,
+    from_logits: bool = False,
+    keys: Iterable[str] | None = None,
+) -> dict[str, float]:
+    """All metrics of one set of predictions, as fractions where they are shares.
+
+    Args:
+        probs: Probabilities, or logits with ``from_logits``, [N, C].
+        labels: Class indices [N].
+        n_bins: Bins of every binned metric.
+        closed: Which end of an equal-width bin belongs to it; 0 and 1 are always counted.
+        from_logits: Whether ``probs`` holds logits.
+        keys: Only these metrics, for speed; all by default.
+
+    Returns:
+        Values by metric name, in the order of the names. ``auroc`` is NaN if all predictions are
+        correct or all are wrong.
+
+    Example:
+        >>> import torch
+        >>> probs, labels = torch.tensor([[0.9, 0.1], [0.9, 0.1]]), torch.tensor([0, 1])
+        >>> round(calibration_report(probs, labels)["ece"], 4)
+        0.4
+    """
+    check_bins(n_bins, closed)
+    names = check_keys(keys)
+    samples = Samples(probs, labels, from_logits)
+    return {name: METRICS[name](samples, n_bins, closed) for name in names}
+
+
+def reliability_bins(
+    probs: Any,
+    labels: Any,
+    n_bins: int = 10,
+    closed: Closed = "right",
+    *,
+    equal_mass: bool = False,
+    from_logits: bool = False,
+) -> ReliabilityBins:
+    """The bins of the predicted class's confidence as data.
+
+    Args:
+        probs: Probabilities, or logits with ``from_logits``, [N, C].
+        labels: Class indices [N].
+        n_bins: How many bins.
+        closed: Which end of an equal-width bin belongs to it.
+        equal_mass: Bins with as many samples each, instead of equally wide ones.
+        from_logits: Whether ``probs`` holds logits.
+    """
+    check_bins(n_bins, closed)
+    samples = Samples(probs, labels, from_logits)
+    return mass_bins(samples, n_bins) if equal_mass else width_bins(samples, n_bins, closed)
+
+
+class Metric(Protocol):
+    """A metric as a function of predictions [N, C] and labels [N]."""
+
+    def __call__(
+        self,
+        probs: Any,
+        labels: Any,
+        n_bins: int = 10,
+        closed: Closed = "right",
+        *,
+        from_logits: bool = False,
+    ) -> float: ...
+
+
+def named_metric(key: str) -> Metric:
+    """The metric of that name as a function of its own."""
+
+    def metric(
+        probs: Any,
+        labels: Any,
+        n_bins: int = 10,
+        closed: Closed = "right",
+        *,
+        from_logits: bool = False,
+    ) -> float:
+        report = calibration_report(
+            probs, labels, n_bins, closed, from_logits=from_logits, keys=[key]
+        )
+        return report[key]
+
+    metric.__name__ = metric.__qualname__ = key
+    metric.__doc__ = f"``{key}`` of predictions [N, C]; arguments as in calibration_report."
+    return metric

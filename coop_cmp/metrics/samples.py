@@ -1,0 +1,202 @@
+"""Predictions and labels, checked once and reduced to what the metrics need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coop_cmp.errors import UserError
+
+# Rows are handled in blocks of about this many numbers, so that a block stays in the processor's
+# cache and the float64 copies of it cost a few megabytes whatever the size of the test set.
+BLOCK_ELEMENTS = 2**18
+
+
+class Samples:
+    """N predictions over C classes with their labels; everything derived is float64.
+
+    The predicted class is the one with the largest value, the first of them if several tie.
+
+    Args:
+        probs: Probabilities, or logits with ``from_logits``, [N, C], of any floating dtype.
+        labels: Class indices [N].
+        from_logits: Whether ``probs`` holds logits. It is never guessed from the values.
+
+    Attributes:
+        confidence: Probability of the predicted class [N].
+        correct: 1.0 where the predicted class is the label, else 0.0 [N].
+        nll: Minus the logarithm of the label's probability [N].
+
+    Raises:
+        UserError: If the shapes, labels or values are not those of a classifier's output.
+    """
+
+    confidence: Tensor
+    correct: Tensor
+    nll: Tensor
+
+    def __init__(self, probs: Any, labels: Any, from_logits: bool = False) -> None:
+        self._matrix, self.labels = _checked(probs, labels, "logits" if from_logits else "probs")
+        self.from_logits = from_logits
+        self._base: Samples | None = None
+        self._rows: Tensor | None = None
+        self.confidence, self.correct, self.nll = torch.cat(
+            [self._top_label(rows) for rows in self._row_blocks()], dim=1
+        )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def n_classes(self) -> int:
+        return self._matrix.shape[1]
+
+    @property
+    def edge_dtype(self) -> torch.dtype:
+        """The precision the confidences came in, to which bin edges are rounded.
+
+        A float32 probability of 0.3 then counts as lying on the edge 3/10, as its author meant.
+        """
+        return torch.float64 if self.from_logits else self._matrix.dtype
+
+    @cached_property
+    def ordered(self) -> tuple[Tensor, Tensor]:
+        """Confidences in ascending order and the correctness that goes with each, both [N].
+
+        Samples of equal confidence share their mean correctness, so that no metric that ranks
+        samples depends on the order in which they came.
+        """
+        confidence, order = self.confidence.sort()
+        _, group, size = torch.unique_consecutive(
+            confidence, return_inverse=True, return_counts=True
+        )
+        correct = confidence.new_zeros(len(size)).index_add_(0, group, self.correct[order]) / size
+        return confidence, correct[group]
+
+    @cached_property
+    def spread(self) -> tuple[Tensor, Tensor]:
+        """Brier score and entropy (nats) of each sample, both [N]."""
+        if self._base is not None:
+            brier, entropy = self._base.spread
+            return brier[self._rows], entropy[self._rows]
+        parts = []
+        for block, labels in self.probability_blocks():
+            block = block.double()
+            true = block.gather(1, labels[:, None])[:, 0]
+            brier = block.square().sum(1) - 2 * true + 1
+            parts.append(torch.stack([brier, torch.special.entr(block).sum(1)]))
+        brier, entropy = torch.cat(parts, dim=1)
+        return brier, entropy
+
+    def take(self, rows: Tensor) -> Samples:
+        """The samples at the given positions [M]; repeats are allowed."""
+        taken = object.__new__(Samples)
+        taken._matrix, taken.from_logits = self._matrix, self.from_logits
+        taken._base = self if self._base is None else self._base
+        taken._rows = rows if self._rows is None else self._rows[rows]
+        taken.labels, taken.nll = self.labels[rows], self.nll[rows]
+        taken.confidence, taken.correct = self.confidence[rows], self.correct[rows]
+        return taken
+
+    def probability_blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Probabilities [B, C] with their labels [B], block after block.
+
+        Given probabilities keep their dtype; those made from logits are float64.
+        """
+        for rows in self._row_blocks():
+            block = self._block(rows)
+            if self.from_logits:
+                block = block.softmax(1, dtype=torch.float64)
+            yield block, self.labels[rows]
+
+    def class_column(self, index: int) -> Tensor:
+        """Probabilities of one class [N]."""
+        column = self._matrix[:, index]
+        if self._rows is not None:
+            column = column[self._rows]
+        return (column.double() - self._log_normaliser).exp() if self.from_logits else column
+
+    @cached_property
+    def _log_normaliser(self) -> Tensor:
+        if self._base is not None:
+            return self._base._log_normaliser[self._rows]
+        return torch.cat([self._block(r).double().logsumexp(1) for r in self._row_blocks()])
+
+    def _row_blocks(self) -> Iterator[slice]:
+        step = max(1, BLOCK_ELEMENTS // self.n_classes)
+        for start in range(0, len(self), step):
+            yield slice(start, start + step)
+
+    def _block(self, rows: slice) -> Tensor:
+        return self._matrix[rows] if self._rows is None else self._matrix[self._rows[rows]]
+
+    def _top_label(self, rows: slice) -> Tensor:
+        """Confidence, correctness and NLL of the rows [3, B], after checking their values."""
+        block, labels = self._block(rows), self.labels[rows]
+        predicted = block.argmax(1)
+        best = block.gather(1, predicted[:, None])[:, 0].double()
+        true = block.gather(1, labels[:, None])[:, 0].double()
+        if self.from_logits:
+            normaliser = block.double().logsumexp(1)
+            _check_logits(block, normaliser, rows.start)
+            confidence, nll = (best - normaliser).exp(), normaliser - true
+        else:
+            _check_probabilities(block, rows.start)
+            # A probability that its dtype rounded to 0 is not known to be 0: charge the smallest.
+            confidence, nll = best, -true.clamp_min(torch.finfo(block.dtype).tiny).log()
+        return torch.stack([confidence, (predicted == labels).double(), nll])
+
+
+def _checked(probs: Any, labels: Any, name: str) -> tuple[Tensor, Tensor]:
+    """Both as tensors on one device that has float64, with shapes and label range verified."""
+    matrix, labels = torch.as_tensor(probs).detach(), torch.as_tensor(labels).detach()
+    if matrix.device.type == "mps":
+        matrix = matrix.cpu()
+    if not matrix.is_floating_point():
+        raise UserError(f"{name}: expected floating-point numbers, got {matrix.dtype}")
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise UserError(
+            f"{name}: expected shape [N, C] with at least one sample and one class, got "
+            f"{list(matrix.shape)}; a binary classifier needs both columns"
+        )
+    if labels.shape != matrix.shape[:1]:
+        raise UserError(
+            f"labels: expected shape [{len(matrix)}], one per row of {name}, got "
+            f"{list(labels.shape)}"
+        )
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise UserError(f"labels: expected integer class indices, got {labels.dtype}")
+    labels = labels.to(matrix.device, torch.int64)
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= matrix.shape[1]:
+        raise UserError(
+            f"labels: expected class indices from 0 to {matrix.shape[1] - 1}, got values from "
+            f"{low} to {high}"
+        )
+    return matrix, labels
+
+
+def _check_logits(block: Tensor, normaliser: Tensor, first_row: int) -> None:
+    if not (normaliser.isfinite().all() and block.amin().isfinite()):
+        row = first_row + int((~block.isfinite()).any(1).nonzero()[0])
+        raise UserError(f"logits: expected finite numbers, got NaN or infinity in row {row}")
+
+
+def _check_probabilities(block: Tensor, first_row: int) -> None:
+    total = block.sum(1, dtype=torch.float64)
+    # Rounding each entry to the dtype may move a row's sum by its relative precision.
+    tolerance = max(1e-3, 4 * torch.finfo(block.dtype).eps)
+    # A NaN or an infinity fails the comparison of the sum; only negative entries can hide in it.
+    bad = ~((total - 1).abs() <= tolerance)
+    if bad.any() or block.amin() < 0:
+        bad |= (block < 0).any(1)
+        row = int(bad.nonzero()[0])
+        raise UserError(
+            "probs: expected non-negative rows that sum to 1, but row "
+            f"{first_row + row} has smallest value {float(block[row].min()):g} and sum "
+            f"{float(total[row]):g}; pass from_logits=True for logits"
+        )
