@@ -55,7 +55,7 @@ def main():
     twin = args.trainer.endswith("_CMP")
     accuracy = 0.5 + args.seed / 100 + 0.1 * twin
     if step == "nan": accuracy = float("nan")
-    names = ("accuracy", "ece", "ace", "mce", "weighted_mce")
+    names = ("accuracy", "ece", "ace", "mce", "weighted_mce", "nll")
     results = {
         "schema": 99 if step == "schema" else 1,
         "trainer": args.trainer, "backbone": args.backbone, "weights": "none",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import runpy
 import shutil
@@ -18,8 +17,9 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from coop_cmp.files import write_json
+from coop_cmp.results import RESULTS_FILE
 from coop_cmp.sweep.grid import Run
-from coop_cmp.sweep.project import RECORD, RESULTS, Project
+from coop_cmp.sweep.project import RECORD, Project
 
 LOG = "sweep.log"
 
@@ -186,7 +186,7 @@ def start(
 ) -> Attempt:
     """Start a claimed run; what it prints is added to its log."""
     directory = project.directory(run)
-    results = directory / RESULTS
+    results = directory / RESULTS_FILE
     if results.exists():
         # Only files that could not be trusted get here; keep them for whoever wants to look.
         results.replace(directory / "results.rejected.json")
@@ -195,7 +195,7 @@ def start(
     environment = environment_for(device, threads)
     path = directory / LOG
     with open(path, "ab") as log:
-        log.write(f"== attempt {number} on {device}: {json.dumps(command)}\n".encode())
+        log.write(f"== attempt {number} on {device}\n".encode())
         log.flush()
         process: Process
         if fork:

@@ -13,10 +13,9 @@ from typing import Any, Literal
 import yaml
 
 from coop_cmp.errors import UserError, closest
-from coop_cmp.results import read_results
+from coop_cmp.results import RESULTS_FILE, read_results
 from coop_cmp.sweep.grid import Run, is_zero_shot
 
-RESULTS = "results.json"
 RECORD = "sweep.json"
 
 
@@ -132,7 +131,7 @@ class Project:
 
     def state(self, run: Run) -> State:
         """Look at what is on disk for this run."""
-        path = self.directory(run) / RESULTS
+        path = self.directory(run) / RESULTS_FILE
         if not path.exists():
             return State("open")
         try:
