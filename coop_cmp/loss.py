@@ -11,7 +11,6 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from coop_cmp.errors import UserError, closest
 
@@ -47,8 +46,9 @@ class _PerSamplePenalty(torch.autograd.Function):
         return value.masked_fill(~wrong, 0).squeeze(1)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:  # type: ignore[override]
+        if torch.is_grad_enabled():  # autograd's own guard would let the term vanish silently
+            raise RuntimeError("cmp_loss can be differentiated only once: use create_graph=False")
         weights, labels, slope, slope_per_weight = ctx.saved_tensors
         grad = grad.unsqueeze(1)
         logits_grad = weights * (-grad * slope_per_weight)
