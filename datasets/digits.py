@@ -1,0 +1,179 @@
+"""The handwritten digits of scikit-learn (Alpaydin and Kaynak, 1998) and four shifted test sets.
+
+The embedded default: nothing is downloaded. The pictures are written once below DATASET.ROOT, or
+below ``data`` in the working directory when there is no root.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from dassl.data.datasets import DATASET_REGISTRY
+from PIL import Image, ImageFilter, ImageOps
+
+from coop_cmp.errors import UserError
+from datasets.base import FewShotDataset, Sizes
+from datasets.sampling import by_label, subsample_classes
+from datasets.splits import Split, read_split, to_json
+
+NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+TRAIN, VAL = 40, 20  # pictures per class; the others are the test part
+SIZE = 32
+PARTS_SEED = 1797
+SPLIT_FILE = "split_Digits.json"
+
+
+def load_pictures() -> tuple[list[Image.Image], list[int]]:
+    """The 1,797 digits, light on dark, enlarged from 8 x 8 to 32 x 32; and their labels."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise UserError(
+            "the Digits data sets come with scikit-learn: pip install scikit-learn"
+        ) from error
+    digits = load_digits()
+    levels = np.round(digits.images * (255 / 16)).astype(np.uint8)
+    enlarged = [Image.fromarray(x).resize((SIZE, SIZE), Image.Resampling.BICUBIC) for x in levels]
+    return enlarged, digits.target.tolist()
+
+
+def fixed_split(labels: list[int]) -> Split:
+    """Train, validation and test part, the same in every run: paths are ``<class>/<number>.png``."""
+    items = [(f"{NAMES[y]}/{i:04d}.png", y, NAMES[y]) for i, y in enumerate(labels)]
+    order = np.random.RandomState(PARTS_SEED).permutation(len(items))
+    split = Split([], [], [])
+    for _, pictures in sorted(by_label(items[i] for i in order).items()):
+        split.train.extend(pictures[:TRAIN])
+        split.val.extend(pictures[TRAIN : TRAIN + VAL])
+        split.test.extend(sorted(pictures[TRAIN + VAL :]))
+    return split
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether the folder holds a readable split file and all its pictures."""
+    try:
+        split = read_split(folder / SPLIT_FILE)
+        files = {folder / "images" / path for part in split for path, _, _ in part}
+        return bool(files) and all(file.stat().st_size for file in files)
+    except (OSError, UserError):
+        return False
+
+
+@DATASET_REGISTRY.register()
+class Digits(FewShotDataset):
+    """400 training, 200 validation and 1,197 test pictures of ten classes."""
+
+    dataset_dir = "digits"
+    image_dir = "images"
+    sizes = Sizes(10, 400, 200, 1197)
+
+    def __init__(self, cfg: Any) -> None:
+        cfg = cfg.clone()
+        cfg.defrost()
+        cfg.DATASET.ROOT = os.path.expanduser(cfg.DATASET.ROOT or "data")
+        folder = Path(cfg.DATASET.ROOT, self.dataset_dir)
+        if not is_complete(folder):
+            self.build(folder)
+        super().__init__(cfg)
+
+    def read(self, cfg: Any) -> Split:
+        """Read the split that was written with the pictures."""
+        return read_split(Path(self.dataset_dir, SPLIT_FILE))
+
+    def lists(self, split: Split) -> Split:
+        """Which pictures the data set has."""
+        return split
+
+    def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
+        """What happens to a picture before it is written."""
+        return picture
+
+    def build(self, folder: Path) -> None:
+        """Write the pictures and their split file.
+
+        The folder is made beside its place and then renamed, so a run that is killed leaves no half
+        of it and runs that start at once do not meet; an incomplete folder is replaced.
+        """
+        pictures, labels = load_pictures()
+        split = self.lists(fixed_split(labels))
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
+            fresh = Path(scratch, "new")
+            for name in NAMES:
+                (fresh / "images" / name).mkdir(parents=True)
+            for path in {path for part in split for path, _, _ in part}:
+                number = int(Path(path).stem)
+                rng = np.random.default_rng([PARTS_SEED, number])
+                self.change(pictures[number], rng).save(fresh / "images" / path)
+            (fresh / SPLIT_FILE).write_text(to_json(split._asdict()), encoding="utf-8")
+            try:
+                if folder.exists() and not is_complete(folder):
+                    os.rename(folder, Path(scratch, "torn"))
+                os.rename(fresh, folder)
+            except OSError:
+                # Another run was first, which is as good; anything else is an error.
+                if not is_complete(folder):
+                    raise
+
+
+class ShiftedDigits(Digits):
+    """The test part of Digits under a shift; the training list only names the classes."""
+
+    sizes = Sizes(10, 1197, 0, 1197)
+
+    def lists(self, split: Split) -> Split:
+        """Only the test part."""
+        return Split(split.test, [], split.test)
+
+    def select(self, cfg: Any, split: Split) -> Split:
+        """No few-shot sample: there is nothing to train on."""
+        return subsample_classes(split, cfg.DATASET.SUBSAMPLE_CLASSES)
+
+
+@DATASET_REGISTRY.register()
+class DigitsNoise(ShiftedDigits):
+    """Digits with Gaussian noise on every pixel."""
+
+    dataset_dir = "digits_noise"
+
+    def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
+        """Add noise of half the range and cut off what leaves it."""
+        noisy = np.asarray(picture) + rng.normal(0, 0.5 * 255, (SIZE, SIZE))
+        return Image.fromarray(noisy.clip(0, 255).astype(np.uint8))
+
+
+@DATASET_REGISTRY.register()
+class DigitsBlur(ShiftedDigits):
+    """Digits out of focus."""
+
+    dataset_dir = "digits_blur"
+
+    def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
+        """Blur with a standard deviation of three of the 32 pixels."""
+        return picture.filter(ImageFilter.GaussianBlur(3))
+
+
+@DATASET_REGISTRY.register()
+class DigitsRotate(ShiftedDigits):
+    """Digits turned to either side."""
+
+    dataset_dir = "digits_rotate"
+
+    def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
+        """Turn by a random angle of up to 40 degrees."""
+        return picture.rotate(rng.uniform(-40, 40), Image.Resampling.BICUBIC)
+
+
+@DATASET_REGISTRY.register()
+class DigitsInvert(ShiftedDigits):
+    """Digits dark on light."""
+
+    dataset_dir = "digits_invert"
+
+    def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
+        """Swap dark and light."""
+        return ImageOps.invert(picture)
