@@ -42,7 +42,7 @@ def load_pictures() -> tuple[list[Image.Image], list[int]]:
 
 
 def fixed_split(labels: list[int]) -> Split:
-    """Train, validation and test part, the same in every run: paths are ``<class>/<number>.png``."""
+    """Train, validation and test part, always the same, with paths ``<class>/<number>.png``."""
     items = [(f"{NAMES[y]}/{i:04d}.png", y, NAMES[y]) for i, y in enumerate(labels)]
     order = np.random.RandomState(PARTS_SEED).permutation(len(items))
     split = Split([], [], [])
