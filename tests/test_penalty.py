@@ -338,7 +338,7 @@ def test_a_trainer_whose_cross_entropy_is_out_of_sight_is_an_error():
             thread.join()
 
     trainer = plug(Threaded, register=False)(config())
-    with pytest.raises(RuntimeError, match="Threaded_CMP: forward_backward ran no .*DataParallel"):
+    with pytest.raises(RuntimeError, match=r"Threaded_CMP: forward_backward ran no .*DataParallel"):
         train(trainer, 1)
 
 

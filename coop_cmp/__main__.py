@@ -1,0 +1,82 @@
+"""Run the training script of any CoOp-family checkout with the penalty: ``python -m coop_cmp``."""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+from pathlib import Path
+
+from coop_cmp.errors import UserError
+
+DESCRIPTION = """\
+Run the training script of a CoOp-family checkout (CoOp, MaPLe, KgCoOp, ...) with the confidence
+misalignment penalty and calibration metrics. Call it inside the checkout with the arguments of its
+own train.py; --trainer X_CMP trains X with the penalty:
+
+  python -m coop_cmp --trainer CoOp_CMP --root DATA --config-file ... TRAINER.CMP.LAMBDA 0.01
+"""
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Entry point; a user's mistake is one line on stderr and exit code 2."""
+    parser = argparse.ArgumentParser(
+        prog="python -m coop_cmp",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="All other arguments go to the training script unchanged.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--script", default="train.py", help="the training script (%(default)s)")
+    parser.add_argument("--list", action="store_true", help="show trainers and twins, then stop")
+    own, rest = parser.parse_known_args(argv)
+    try:
+        script = _ready(own.script)
+        if own.list:
+            _show_trainers(script)
+        else:
+            sys.argv = [own.script, *rest]
+            runpy.run_path(str(script), run_name="__main__")
+    except UserError as error:
+        print(f"coop_cmp: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _ready(name: str) -> Path:
+    """Find the script, put its checkout first on the path and ready Dassl."""
+    script = Path(name).resolve()
+    if not script.is_file():
+        raise UserError(
+            f"there is no {name} in {Path.cwd()}; run this inside a CoOp-family checkout, or name "
+            "its training script with --script PATH"
+        )
+    sys.path[:0] = [str(script.parent), str(Path.cwd())]
+    try:
+        import dassl.engine  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"Dassl cannot be imported ({error}); install github.com/KaiyangZhou/Dassl.pytorch, or "
+            "the engine of coop-cmp: pip install ./engine"
+        ) from None
+    from coop_cmp.plugin import prepare
+
+    prepare()
+    return script
+
+
+def _show_trainers(script: Path) -> None:
+    from dassl.engine import TRAINER_REGISTRY
+    from tabulate import tabulate
+
+    from coop_cmp.plugin import twin_names
+
+    before = TRAINER_REGISTRY.registered_names()
+    runpy.run_path(str(script), run_name="imported")  # its imports register the trainers
+    every = TRAINER_REGISTRY.registered_names()
+    # Upstream Dassl brings twenty trainers of its own, which a checkout's users do not look for.
+    offered = [name for name in every if name not in before] or every
+    print(tabulate(twin_names(offered).items(), headers=["trainer", "with the penalty"]))
+
+
+if __name__ == "__main__":
+    main()
