@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import open_clip
 import torch
 from open_clip.pretrained import download_pretrained, get_pretrained_cfg
-from torch import Tensor, nn
+from torch import Tensor
 
 from coop_cmp.errors import UserError, closest
 
@@ -43,7 +43,7 @@ _bundled_weights: dict[str, Path] = {}
 class LoadedCLIP:
     """A CLIP model in eval mode with frozen weights, and what belongs to it."""
 
-    model: nn.Module
+    model: Any  # open_clip's CLIP
     tokenizer: Tokenizer
     name: str
     weights: str
@@ -106,7 +106,7 @@ def load_clip(name: str, weights: str = "", precision: Precision = "fp32") -> Lo
 
 
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
-    """Read weights from safetensors, a state dict or a TorchScript archive, without pickled code."""
+    """Read weights from safetensors, a state dict or a TorchScript archive; nothing is unpickled."""
     path = Path(path)
     try:
         if path.suffix == ".safetensors":
@@ -186,7 +186,7 @@ def _existing(name: str, key: str, source: str) -> Path:
     )
 
 
-def _check_text_tower(name: str, model: nn.Module) -> None:
+def _check_text_tower(name: str, model: Any) -> None:
     if not hasattr(model, "token_embedding") or getattr(model, "attn_mask", None) is None:
         raise UserError(
             f"{name} has no causal CLIP text transformer, which prompt learning needs; choose a "
@@ -194,7 +194,7 @@ def _check_text_tower(name: str, model: nn.Module) -> None:
         )
 
 
-def _load_weights(name: str, model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
+def _load_weights(name: str, model: Any, state: dict[str, Tensor], path: Path) -> None:
     rows = state.pop("token_embedding.rows", None)
     wanted = model.state_dict()
     if rows is not None:

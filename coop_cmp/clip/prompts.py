@@ -103,9 +103,7 @@ def context_layout(
     before, behind = context[: n_ctx // 2], context[n_ctx // 2 :]
     if position == "front":
         before, behind = (), context
-    slots = [
-        (start, *before, *ids[1:-1], *behind, *stop) for ids in token_ids(names, tokenizer)
-    ]
+    slots = [(start, *before, *ids[1:-1], *behind, *stop) for ids in token_ids(names, tokenizer)]
     return PromptLayout(tuple(slots), class_specific)
 
 
@@ -125,7 +123,7 @@ def token_ids(texts: Sequence[str], tokenizer: Tokenizer) -> list[tuple[int, ...
     return [tuple(row[: end + 1]) for row, end in zip(table.tolist(), ends, strict=True)]
 
 
-def word_vectors(words: str, tokenizer: Tokenizer, token_embedding: torch.nn.Module) -> Tensor:
+def word_vectors(words: str, tokenizer: Tokenizer, token_embedding: torch.nn.Embedding) -> Tensor:
     """The embeddings [M, d] of the M tokens of a phrase, to initialise a context with."""
     ids = token_ids([words], tokenizer)[0][1:-1]
     weight = token_embedding.weight

@@ -9,7 +9,7 @@ to it through its keys and values. In the last block only the end token is compu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -37,6 +37,8 @@ class TextEncoder(nn.Module):
         budget: Bytes of activations to stay below. Larger passes are cut into chunks, whose
             activations are computed again in the backward pass.
     """
+
+    clip: Any  # open_clip's and OpenAI's classes share no base but nn.Module
 
     def __init__(
         self,
@@ -219,7 +221,7 @@ class TextEncoder(nn.Module):
         return max(1, self.budget // (floats * length * self.width * size))
 
 
-def _heads(block: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _heads(block: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values [..., heads, S, d/heads] of normalised states [..., S, d]."""
     attention = block.attn
     packed = F.linear(x, attention.in_proj_weight, attention.in_proj_bias)
@@ -228,7 +230,12 @@ def _heads(block: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _attend(
-    query: Tensor, key: Tensor, value: Tensor, prefix_key: Tensor, prefix_value: Tensor, mask: Tensor
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    prefix_key: Tensor,
+    prefix_value: Tensor,
+    mask: Tensor,
 ) -> Tensor:
     """Attention of suffixes to their group's prefix and to themselves.
 
@@ -255,7 +262,7 @@ def _attend(
     return mixed.permute(0, 2, 3, 1, 4).flatten(3)
 
 
-def _finish(block: nn.Module, x: Tensor, mixed: Tensor) -> Tensor:
+def _finish(block: Any, x: Tensor, mixed: Tensor) -> Tensor:
     """The part of a block behind the attention product: output projection, residuals, MLP."""
     scale_1, scale_2 = getattr(block, "ls_1", None), getattr(block, "ls_2", None)
     out = block.attn.out_proj(mixed)
@@ -264,7 +271,7 @@ def _finish(block: nn.Module, x: Tensor, mixed: Tensor) -> Tensor:
     return x + (scale_2(out) if scale_2 is not None else out)
 
 
-def _whole_block(block: nn.Module, x: Tensor, mask: Tensor) -> Tensor:
+def _whole_block(block: Any, x: Tensor, mask: Tensor) -> Tensor:
     """Run a block as its library does, on sequences [N, L, d]."""
     if hasattr(block, "attn_mask"):  # OpenAI's block knows its mask and puts the batch second
         return block(x.transpose(0, 1)).transpose(0, 1)

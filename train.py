@@ -1,0 +1,138 @@
+"""Train and test a method: CoOp's command line, with the penalty's trainers and clear errors.
+
+Example:
+    python train.py --trainer CoOp_CMP --dataset-config-file configs/datasets/digits.yaml \
+        --config-file configs/trainers/CoOp/glyph.yaml --output-dir out DATASET.NUM_SHOTS 4
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from dassl.config import get_cfg_default
+from dassl.data.datasets import DATASET_REGISTRY
+from dassl.engine import TRAINER_REGISTRY, build_trainer
+from dassl.evaluation.build import EVALUATOR_REGISTRY
+from dassl.utils import collect_env_info, set_random_seed, setup_logger
+from yacs.config import CfgNode
+
+# Importing these registers what they hold.
+import coop_cmp.evaluator  # noqa: F401
+import datasets  # noqa: F401
+import trainers  # noqa: F401
+from coop_cmp.clip import add_models
+from coop_cmp.config import extend_cfg, merge_file, merge_options, resolve_epochs
+from coop_cmp.errors import UserError, closest
+
+ROOT = Path(__file__).resolve().parent
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """CoOp's arguments, and a few more."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    add = parser.add_argument
+    add("--root", default="", help="folder that holds the data sets")
+    add("--output-dir", default="", help="where the log, the checkpoints and the results go")
+    add("--resume", default="", help="directory of the run to continue")
+    add("--seed", type=int, default=None, help="seed of a deterministic run, 0 included")
+    add("--source-domains", nargs="+", help="source domains, for data sets that have them")
+    add("--target-domains", nargs="+", help="target domains, for data sets that have them")
+    add("--transforms", nargs="+", help="names of the training transforms")
+    add("--config-file", default="", help="the method's settings, in configs/trainers")
+    add("--dataset-config-file", default="", help="the data set, in configs/datasets")
+    add("--trainer", default="", help="the method, e.g. CoOp or CoOp_CMP")
+    add("--backbone", default="", help="the CLIP model, e.g. ViT-B/16")
+    add("--head", default="", help="the head, for Dassl's own trainers")
+    add("--device", default="", help="cpu, cuda, cuda:1 or mps; default: the best there is")
+    add("--eval-only", action="store_true", help="test a trained model")
+    add("--model-dir", default="", help="directory of the run to test")
+    add("--load-epoch", type=int, help="epoch of the model to test; default: the last")
+    add("--no-train", action="store_true", help="build everything, train nothing")
+    add("opts", nargs=argparse.REMAINDER, help="KEY VALUE pairs that change the settings")
+    return parser.parse_args(argv)
+
+
+def setup_cfg(args: argparse.Namespace) -> CfgNode:
+    """The settings: defaults, then the data set's file, the method's file, the command line."""
+    cfg = get_cfg_default()
+    extend_cfg(cfg)
+    if args.dataset_config_file:
+        merge_file(cfg, args.dataset_config_file, "--dataset-config-file")
+    if args.config_file:
+        merge_file(cfg, args.config_file, "--config-file")
+    given = {
+        "DATASET.ROOT": args.root,
+        "OUTPUT_DIR": args.output_dir,
+        "RESUME": args.resume,
+        "DATASET.SOURCE_DOMAINS": args.source_domains,
+        "DATASET.TARGET_DOMAINS": args.target_domains,
+        "INPUT.TRANSFORMS": args.transforms,
+        "TRAINER.NAME": args.trainer,
+        "MODEL.BACKBONE.NAME": args.backbone,
+        "MODEL.HEAD.NAME": args.head,
+        "DEVICE": args.device,
+    }
+    for key, value in given.items():
+        if value:
+            cfg.merge_from_list([key, value])
+    if args.seed is not None:
+        cfg.SEED = args.seed
+    merge_options(cfg, args.opts)
+    if "OPTIM.MAX_EPOCH" not in args.opts:
+        resolve_epochs(cfg)
+    check_names(cfg)
+    cfg.freeze()
+    return cfg
+
+
+def check_names(cfg: CfgNode) -> None:
+    """Refuse a trainer, data set or evaluator that nobody registered."""
+    for what, option, name, registry in (
+        ("trainer", "--trainer", cfg.TRAINER.NAME, TRAINER_REGISTRY),
+        ("data set", "--dataset-config-file", cfg.DATASET.NAME, DATASET_REGISTRY),
+        ("evaluator", "TEST.EVALUATOR", cfg.TEST.EVALUATOR, EVALUATOR_REGISTRY),
+    ):
+        known = registry.registered_names()
+        if not name:
+            raise UserError(f"no {what} given ({option}); there are: {', '.join(sorted(known))}")
+        if name not in known:
+            raise UserError(f'unknown {what} "{name}" ({option}){closest(name, known)}')
+    if not cfg.MODEL.BACKBONE.NAME:
+        raise UserError("no backbone given (--backbone or --config-file), e.g. ViT-B/16")
+
+
+def print_args(args: argparse.Namespace, cfg: CfgNode) -> None:
+    """Print the arguments and all settings."""
+    print("***************\n** Arguments **\n***************")
+    for name, value in sorted(vars(args).items()):
+        print(f"{name}: {value}")
+    print(f"************\n** Config **\n************\n{cfg}")
+
+
+def main(args: argparse.Namespace) -> None:
+    """Run what the arguments ask for."""
+    add_models(ROOT / "configs" / "models")
+    cfg = setup_cfg(args)
+    if cfg.SEED >= 0:
+        print(f"Setting fixed seed: {cfg.SEED}")
+        set_random_seed(cfg.SEED)
+    setup_logger(cfg.OUTPUT_DIR)
+    print_args(args, cfg)
+    print(f"Collecting env info ...\n** System info **\n{collect_env_info()}\n")
+    trainer = build_trainer(cfg)
+    if args.eval_only:
+        trainer.load_model(args.model_dir, epoch=args.load_epoch)
+        trainer.test()
+    elif not args.no_train:
+        trainer.train()
+
+
+if __name__ == "__main__":
+    try:
+        main(parse_args())
+    except (UserError, OSError) as error:
+        # An error in a loader process arrives wrapped in its traceback: the last line is ours.
+        print(f"error: {str(error).strip().splitlines()[-1]}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,73 @@
+"""CoOp: Zhou et al., "Learning to Prompt for Vision-Language Models", IJCV 2022.
+
+The words around a class name are replaced by learned vectors, shared by all classes or one set per
+class; everything else of CLIP stays as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from dassl.engine import TRAINER_REGISTRY
+from torch import Tensor, nn
+
+from coop_cmp import plug
+from coop_cmp.clip import LoadedCLIP, context_layout, word_vectors
+from coop_cmp.errors import UserError
+from trainers.base import PromptedCLIP, PromptTrainer
+
+
+class PromptLearner(nn.Module):
+    """Context vectors [M, d], or [C, M, d] if every class has its own.
+
+    With words to start from, M is their number of tokens and the context is shared; otherwise the
+    vectors are drawn from a normal distribution with standard deviation 0.02.
+    """
+
+    def __init__(self, node: Any, clip: LoadedCLIP, classnames: list[str]) -> None:
+        super().__init__()
+        words = node.CTX_INIT.replace("_", " ").strip()
+        self.class_specific = bool(node.CSC) and not words
+        if words:
+            vectors = word_vectors(words, clip.tokenizer, clip.model.token_embedding)
+        elif node.N_CTX < 1:
+            raise UserError(f"TRAINER.COOP.N_CTX must be at least 1, got {node.N_CTX}")
+        else:
+            groups = (len(classnames),) if self.class_specific else ()
+            width = clip.model.ln_final.weight.shape[0]
+            vectors = nn.init.normal_(torch.empty(*groups, node.N_CTX, width), std=0.02)
+        self.ctx = nn.Parameter(vectors)
+        self.layout = context_layout(
+            classnames,
+            clip.tokenizer,
+            n_ctx=vectors.shape[-2],
+            position=node.CLASS_TOKEN_POSITION,
+            class_specific=self.class_specific,
+        )
+        print(f'Initial context: "{words or "random"}", {vectors.shape[-2]} vectors')
+
+
+class CoOpCLIP(PromptedCLIP):
+    """CLIP whose classifier is the encoded prompts."""
+
+    def __init__(self, cfg: Any, clip: LoadedCLIP, classnames: list[str]) -> None:
+        super().__init__(cfg, clip)
+        self.prompt_learner = PromptLearner(cfg.TRAINER.COOP, clip, classnames)
+
+    def encode_text(self) -> Tensor:
+        """Text features [C, E] of the prompts."""
+        return self.text_encoder(self.prompt_learner.layout, self.prompt_learner.ctx)
+
+
+@TRAINER_REGISTRY.register()
+class CoOp(PromptTrainer):
+    """Context optimisation: cross-entropy of the class logits, in the context vectors only."""
+
+    node = "COOP"
+
+    def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
+        return CoOpCLIP(self.cfg, clip, classnames)
+
+
+CoOp_CMP = plug(CoOp)
