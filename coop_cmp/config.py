@@ -95,7 +95,7 @@ def _unknown_key(cfg: CfgNode, key: str) -> str:
 
 
 def _keys(node: CfgNode, prefix: str = "") -> list[str]:
-    keys = []
+    keys: list[str] = []
     for name, value in node.items():
         keys += _keys(value, f"{prefix}{name}.") if isinstance(value, CfgNode) else [prefix + name]
     return keys

@@ -106,8 +106,9 @@ def load_clip(name: str, weights: str = "", precision: Precision = "fp32") -> Lo
 
 
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
-    """Read weights from safetensors, a state dict or a TorchScript archive; nothing is unpickled."""
+    """Read weights from safetensors, a state dict or a TorchScript archive, safely."""
     path = Path(path)
+    state: dict[str, Any]
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -121,7 +122,7 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
             f"cannot read weights from {path}: {reason}. Expected a safetensors file, a saved "
             "state dict or an OpenAI archive; fetch the file again if it is incomplete"
         ) from error
-    state = state.get("state_dict", state)
+    state = state.get("state_dict", state)  # training programs save the weights under this name
     if not state or not all(isinstance(value, Tensor) for value in state.values()):
         raise UserError(f"{path} holds no state dict (a mapping of names to tensors)")
     return {
