@@ -122,7 +122,7 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
             f"cannot read weights from {path}: {reason}. Expected a safetensors file, a saved "
             "state dict or an OpenAI archive; fetch the file again if it is incomplete"
         ) from error
-    state = state.get("state_dict", state)  # training programs save the weights under this name
+    state = state["state_dict"] if "state_dict" in state else state
     if not state or not all(isinstance(value, Tensor) for value in state.values()):
         raise UserError(f"{path} holds no state dict (a mapping of names to tensors)")
     return {
