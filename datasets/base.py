@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -31,6 +34,18 @@ class ListedImage(Datum):
         self._label = label
         self._domain = domain
         self._classname = classname
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep the garbage collector from walking a million new, living objects again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def data_folder(cfg: Any, name: str) -> str:
@@ -70,10 +85,11 @@ class FewShotDataset(DatasetBase):
         self.notes: list[str] = []
         self.dataset_dir = data_folder(cfg, self.dataset_dir)
         self.image_dir = os.path.join(self.dataset_dir, self.image_dir)
-        split = self.read(cfg)
-        self.check(split)
-        train, val, test = (self.images(part) for part in self.select(cfg, split))
-        super().__init__(train_x=train, val=val or None, test=test)
+        with collector_paused():
+            split = self.read(cfg)
+            self.check(split)
+            train, val, test = (self.images(part) for part in self.select(cfg, split))
+            super().__init__(train_x=train, val=val or None, test=test)
 
     def read(self, cfg: Any) -> Split:
         """Return all images of the data set, with paths relative to ``image_dir``."""

@@ -1,0 +1,143 @@
+"""Compare what is on disk with what a data set must be."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dassl.config import get_cfg_default
+from dassl.data.datasets import DATASET_REGISTRY
+from dassl.utils import read_image
+
+from coop_cmp.config import extend_cfg, merge_file
+from coop_cmp.errors import UserError, closest
+from datasets.base import FewShotDataset
+
+CONFIGS = Path(__file__).parents[2] / "configs" / "datasets"
+SAMPLE = 64  # images opened per data set unless all are
+
+
+@dataclass
+class Report:
+    """What was found of one data set.
+
+    ``state`` is "ok", "problems" or "not found". Files of the same content are listed, but no
+    problem: some of the published sets have a few.
+    """
+
+    dataset: str
+    folder: str
+    state: str = "ok"
+    counts: dict[str, int] = field(default_factory=dict)
+    opened: int = 0
+    unreadable: list[str] = field(default_factory=list)
+    same_content: list[list[str]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def settings(stem: str, root: str) -> Any:
+    """The configuration of a data set, read from ``configs/datasets``."""
+    cfg = get_cfg_default()
+    extend_cfg(cfg)
+    merge_file(cfg, str(CONFIGS / f"{stem}.yaml"), "data set")
+    cfg.DATASET.ROOT = root
+    return cfg
+
+
+def known() -> dict[str, type[FewShotDataset]]:
+    """The data sets that have published sizes, by the names of their yaml files."""
+    classes = {}
+    for path in sorted(CONFIGS.glob("*.yaml")):
+        cls = DATASET_REGISTRY.get(settings(path.stem, "").DATASET.NAME)
+        # Digits makes its own pictures: nothing on disk can be wrong.
+        if cls.sizes and cls.__module__ != "datasets.digits":
+            classes[path.stem] = cls
+    return classes
+
+
+def check(names: list[str], root: str, *, full: bool = False) -> list[Report]:
+    """Check the named data sets, or all.
+
+    Args:
+        names: names of yaml files or of classes, in any case.
+        root: the folder that holds the data sets.
+        full: open all images, not a sample of them.
+    """
+    classes = known()
+    stems = {cls.__name__.lower(): stem for stem, cls in classes.items()}
+    chosen = [stems.get(name.lower(), name.lower()) for name in names] or list(classes)
+    for name in chosen:
+        if name not in classes:
+            raise UserError(f"unknown data set {name!r}{closest(name, classes)}")
+    return [check_one(stem, classes[stem], root, full=full) for stem in chosen]
+
+
+def check_one(stem: str, cls: type[FewShotDataset], root: str, *, full: bool) -> Report:
+    """Read one data set and compare it with its published sizes."""
+    report = Report(stem, os.path.join(root, cls.dataset_dir))
+    if not os.path.isdir(report.folder):
+        report.state = "not found"
+        return report
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            dataset = cls(settings(stem, root))
+    except (UserError, OSError) as error:
+        report.state, report.problems = "problems", [str(error)]
+        return report
+    lists = {"train": dataset.train_x, "val": dataset.val or [], "test": dataset.test}
+    paths = {part: [image.impath for image in images] for part, images in lists.items()}
+    report.counts = {"classes": dataset.num_classes} | {p: len(x) for p, x in lists.items()}
+    for what, expected in (cls.sizes._asdict() if cls.sizes else {}).items():
+        if report.counts[what] != expected:
+            report.problems.append(f"{report.counts[what]} {what}, not {expected}")
+    report.problems += dataset.notes + repeated(paths)
+    everything = sorted({path for part in paths.values() for path in part})
+    open_images(report, everything if full else everything[:: 1 + len(everything) // SAMPLE])
+    report.state = "problems" if report.problems else "ok"
+    return report
+
+
+def repeated(paths: dict[str, list[str]]) -> list[str]:
+    """Images that stand twice in one list, or for training and elsewhere too."""
+    problems = []
+    for part, listed in paths.items():
+        twice = [path for path, count in Counter(listed).items() if count > 1]
+        if twice:
+            problems.append(f"{len(twice)} images stand twice in {part}, such as {twice[0]}")
+    if paths["train"] != paths["test"]:  # the shifted test sets have one list only
+        leaked = set(paths["train"]) & {*paths["val"], *paths["test"]}
+        if leaked:
+            problems.append(f"{len(leaked)} training images are also val or test: {min(leaked)}")
+    return problems
+
+
+def open_images(report: Report, paths: list[str]) -> None:
+    """Note which images cannot be read, and which are the same file under two names."""
+
+    def digest(path: str) -> str:
+        try:
+            content = Path(path).read_bytes()
+            read_image(path)
+        except Exception:  # Pillow's decoders raise many kinds
+            return ""
+        return hashlib.sha256(content).hexdigest()
+
+    with ThreadPoolExecutor() as pool:
+        digests = list(pool.map(digest, paths))
+    first: dict[str, str] = {}
+    for path, found in zip(paths, digests, strict=True):
+        if not found:
+            report.unreadable.append(path)
+        elif first.setdefault(found, path) != path:
+            report.same_content.append([first[found], path])
+    report.opened = len(paths)
+    if report.unreadable:
+        bad = f"{len(report.unreadable)} of {report.opened} opened images are unreadable"
+        report.problems.append(f"{bad}, such as {report.unreadable[0]}")
