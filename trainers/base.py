@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from dassl.engine import TrainerX
 from dassl.metrics import compute_accuracy
 from dassl.optim import build_lr_scheduler, build_optimizer
-from dassl.utils import load_checkpoint
 from torch import Tensor, nn
 
 from coop_cmp.clip import LoadedCLIP, TextEncoder, load_clip
 from coop_cmp.errors import UserError
+from trainers.checkpoint import load_learned
 
 PRECISIONS = ("fp32", "amp", "fp16")
 
@@ -48,19 +47,32 @@ class PromptedCLIP(nn.Module):
         """Text features [C, E], not normalised."""
         raise NotImplementedError
 
-    def classify(self, image_features: Tensor) -> Tensor:
-        """Logits [B, C] in single precision for normalised image features [B, E]."""
-        text = self.fixed_text if self.fixed_text is not None else self.text_features()
-        with torch.autocast(image_features.device.type, enabled=False):
-            return self.logit_scale.float().exp() * image_features.float() @ text.t()
-
     def text_features(self) -> Tensor:
         """Normalised text features [C, E] in single precision."""
         return F.normalize(self.encode_text().float(), dim=-1)
 
-    def losses(self, image: Tensor, label: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Logits [B, C] and the named terms of the training loss."""
-        logits = self.classify(self.encode_image(image))
+    def similarity(self, image_features: Tensor, text_features: Tensor) -> Tensor:
+        """Scaled products [B, C] of features [B, E] and [C, E], in single precision."""
+        with torch.autocast(image_features.device.type, enabled=False):
+            return self.logit_scale.float().exp() * image_features @ text_features.t()
+
+    def classify(self, image_features: Tensor) -> Tensor:
+        """Logits [B, C] in single precision for normalised image features [B, E]."""
+        text = self.fixed_text if self.fixed_text is not None else self.text_features()
+        return self.similarity(image_features, text)
+
+    def classifier(self) -> Tensor | None:
+        """The text features that serve a whole evaluation; None if they depend on the image."""
+        return self.text_features()
+
+    def losses(self, image_features: Tensor, label: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Logits [B, C] and the named terms of the training loss.
+
+        Args:
+            image_features: Normalised features [B, E].
+            label: Class indices [B].
+        """
+        logits = self.classify(image_features)
         return logits, {"loss_ce": F.cross_entropy(logits, label)}
 
     def forward(self, image: Tensor) -> Tensor:
@@ -72,14 +84,25 @@ class PromptTrainer(TrainerX):
     """Trains the prompt learner of a :class:`PromptedCLIP` in fp32, amp or fp16.
 
     A child names its config node and makes its model.
+
+    Attributes:
+        folders: Where checkpoints are: the folder of our own, then those of other codebases.
+        unused: Beginnings of the names that other codebases store and nobody needs.
     """
 
     node: str
+    folders: ClassVar[tuple[str, ...]] = ("prompt_learner",)
+    unused: ClassVar[tuple[str, ...]] = ()
     model: Any  # a PromptedCLIP; Dassl's own trainers have other models
 
     def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
         """Build the method's model for a list of classes."""
         raise NotImplementedError
+
+    @property
+    def learner(self) -> nn.Module:
+        """The part of the model that is trained and saved."""
+        return self.model.prompt_learner
 
     @property
     def precision(self) -> Any:
@@ -111,19 +134,20 @@ class PromptTrainer(TrainerX):
             )
         self.weights = clip.weights
         self.model = self.make_model(clip, self.dm.dataset.classnames).to(self.device)
-        learner = self.model.prompt_learner
         if self.precision == "fp16" and cfg.MODEL.LEARNABLE_DTYPE == "model":
-            learner.half()
-        self.trainable = sum(p.numel() for p in learner.parameters() if p.requires_grad)
-        self.scaler = None
+            self.learner.half()
+        self.trainable = sum(p.numel() for p in self.learner.parameters() if p.requires_grad)
         if not self.trainable:
             return
-        print(f"Trainable parameters: {self.trainable:,} ({learner_names(self.model)})")
-        self.optim = build_optimizer(learner, cfg.OPTIM)
+        print(f"Trainable parameters: {self.trainable:,}")
+        self.optim = self.make_optimizer()
         self.sched = build_lr_scheduler(self.optim, cfg.OPTIM)
-        self.register_model("prompt_learner", learner, self.optim, self.sched)
-        if self.precision == "amp" and self.device.type == "cuda":
-            self.scaler = grad_scaler(self.device)
+        self.register_model(self.folders[0], self.learner, self.optim, self.sched)
+        self.scaler = grad_scaler(self.precision == "amp" and self.device.type == "cuda")
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """The optimiser of all that is trained."""
+        return build_optimizer(self.learner, self.cfg.OPTIM)
 
     def autocast(self) -> AbstractContextManager:
         """Mixed precision if the method asks for it: fp16 on a GPU, bf16 on a CPU."""
@@ -133,7 +157,7 @@ class PromptTrainer(TrainerX):
     def forward_backward(self, batch: dict[str, Any]) -> dict[str, float]:
         image, label = self.parse_batch_train(batch)
         with self.autocast():
-            logits, terms = self.model.losses(image, label)
+            logits, terms = self.model.losses(self.model.encode_image(image), label)
         loss = torch.stack(list(terms.values())).sum()
         self.update(loss)
         if self.batch_idx + 1 == self.num_batches:
@@ -145,14 +169,15 @@ class PromptTrainer(TrainerX):
 
     def update(self, loss: Tensor) -> None:
         """One optimiser step, with the gradients scaled under fp16 autocast."""
-        if self.scaler is None:
-            self.model_backward_and_update(loss)
-            return
         self.detect_anomaly(loss)
         self.optim.zero_grad()
         self.scaler.scale(loss).backward()
+        self.before_step()
         self.scaler.step(self.optim)
         self.scaler.update()
+
+    def before_step(self) -> None:
+        """Hook: change the gradients before the optimiser uses them."""
 
     def parse_batch_train(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
         return batch["img"].to(self.device), batch["label"].to(self.device)
@@ -161,7 +186,7 @@ class PromptTrainer(TrainerX):
         """Evaluate; the classifier's text features are computed once, not for every batch."""
         self.evaluator.facts = self.facts()
         with torch.no_grad(), self.autocast():
-            self.model.fixed_text = self.model.text_features()
+            self.model.fixed_text = self.model.classifier()
         try:
             return super().test(split)
         finally:
@@ -182,32 +207,12 @@ class PromptTrainer(TrainerX):
     def load_model(self, directory: str, epoch: int | None = None) -> None:
         """Load what was learned, whatever class list it was learned on.
 
-        Buffers that belong to a class list, as the CoOp codebase stores them, are left out.
+        Checkpoints of other codebases with the same method are understood as well.
         """
         if not directory:
             print("Note that load_model() is skipped as no pretrained model is given")
             return
-        name = f"model.pth.tar-{epoch}" if epoch else newest(Path(directory, "prompt_learner"))
-        path = Path(directory, "prompt_learner", name)
-        if not path.is_file():
-            raise UserError(f'no model at "{path}": check --model-dir and --load-epoch')
-        checkpoint = load_checkpoint(str(path))
-        learner = self.model.prompt_learner
-        state = {
-            key: value
-            for key, value in checkpoint["state_dict"].items()
-            if "token_prefix" not in key and "token_suffix" not in key
-        }
-        own = learner.state_dict()
-        wrong = [k for k in own if k not in state or state[k].shape != own[k].shape]
-        wrong += [k for k in state if k not in own]
-        if wrong:
-            raise UserError(
-                f'"{path}" is not a prompt of {type(self).__name__} with these settings: {wrong[0]}'
-                f" is {shape_of(state, wrong[0])}, expected {shape_of(own, wrong[0])}"
-            )
-        learner.load_state_dict(state)
-        print(f'Loaded "{path}" (epoch {checkpoint["epoch"]})')
+        load_learned(self.learner, directory, epoch, self.folders, self.unused)
 
 
 def choose_device(cfg: Any) -> torch.device:
@@ -226,30 +231,8 @@ def choose_device(cfg: Any) -> torch.device:
     return device
 
 
-def grad_scaler(device: torch.device) -> Any:
-    """A gradient scaler; torch before 2.3 has it in another place."""
+def grad_scaler(enabled: bool) -> Any:
+    """A gradient scaler, which does nothing unless enabled; torch 2.2 has it in another place."""
     if hasattr(torch.amp, "GradScaler"):
-        return torch.amp.GradScaler(device.type)
-    return torch.cuda.amp.GradScaler()
-
-
-def newest(folder: Path) -> str:
-    """The file name of the best model if there is one, else of the last epoch."""
-    if (folder / "model-best.pth.tar").is_file():
-        return "model-best.pth.tar"
-    epochs = [
-        int(path.name.rsplit("-", 1)[1])
-        for path in folder.glob("model.pth.tar-*")
-        if path.name.rsplit("-", 1)[1].isdigit()
-    ]
-    return f"model.pth.tar-{max(epochs)}" if epochs else "model.pth.tar"
-
-
-def learner_names(model: PromptedCLIP) -> str:
-    """The names of the learned tensors, for the log."""
-    return ", ".join(name for name, _ in model.prompt_learner.named_parameters())
-
-
-def shape_of(state: dict[str, Tensor], key: str) -> str:
-    """A tensor's shape as text, or ``absent``."""
-    return str(list(state[key].shape)) if key in state else "absent"
+        return torch.amp.GradScaler("cuda", enabled=enabled)
+    return torch.cuda.amp.GradScaler(enabled=enabled)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from coop_cmp import plug
 from coop_cmp.clip import LoadedCLIP, context_layout, word_vectors
+from coop_cmp.clip.prompts import Position
 from coop_cmp.errors import UserError
 from trainers.base import PromptedCLIP, PromptTrainer
 
@@ -21,20 +22,27 @@ from trainers.base import PromptedCLIP, PromptTrainer
 class PromptLearner(nn.Module):
     """Context vectors [M, d], or [C, M, d] if every class has its own.
 
-    With words to start from, M is their number of tokens and the context is shared; otherwise the
-    vectors are drawn from a normal distribution with standard deviation 0.02.
+    With words to start from (CTX_INIT), M is their number of tokens and the context is shared;
+    otherwise N_CTX vectors are drawn from a normal distribution with standard deviation 0.02.
     """
 
-    def __init__(self, node: Any, clip: LoadedCLIP, classnames: list[str]) -> None:
+    def __init__(
+        self,
+        node: Any,
+        clip: LoadedCLIP,
+        classnames: list[str],
+        class_specific: bool = False,
+        position: Position = "end",
+    ) -> None:
         super().__init__()
         words = node.CTX_INIT.replace("_", " ").strip()
-        self.class_specific = bool(node.CSC) and not words
+        class_specific = class_specific and not words
         if words:
             vectors = word_vectors(words, clip.tokenizer, clip.model.token_embedding)
         elif node.N_CTX < 1:
-            raise UserError(f"TRAINER.COOP.N_CTX must be at least 1, got {node.N_CTX}")
+            raise UserError(f"N_CTX must be at least 1, got {node.N_CTX}")
         else:
-            groups = (len(classnames),) if self.class_specific else ()
+            groups = (len(classnames),) if class_specific else ()
             width = clip.model.ln_final.weight.shape[0]
             vectors = nn.init.normal_(torch.empty(*groups, node.N_CTX, width), std=0.02)
         self.ctx = nn.Parameter(vectors)
@@ -42,8 +50,8 @@ class PromptLearner(nn.Module):
             classnames,
             clip.tokenizer,
             n_ctx=vectors.shape[-2],
-            position=node.CLASS_TOKEN_POSITION,
-            class_specific=self.class_specific,
+            position=position,
+            class_specific=class_specific,
         )
         print(f'Initial context: "{words or "random"}", {vectors.shape[-2]} vectors')
 
@@ -51,9 +59,9 @@ class PromptLearner(nn.Module):
 class CoOpCLIP(PromptedCLIP):
     """CLIP whose classifier is the encoded prompts."""
 
-    def __init__(self, cfg: Any, clip: LoadedCLIP, classnames: list[str]) -> None:
+    def __init__(self, cfg: Any, clip: LoadedCLIP, learner: PromptLearner) -> None:
         super().__init__(cfg, clip)
-        self.prompt_learner = PromptLearner(cfg.TRAINER.COOP, clip, classnames)
+        self.prompt_learner = learner
 
     def encode_text(self) -> Tensor:
         """Text features [C, E] of the prompts."""
@@ -67,7 +75,9 @@ class CoOp(PromptTrainer):
     node = "COOP"
 
     def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
-        return CoOpCLIP(self.cfg, clip, classnames)
+        node = self.cfg.TRAINER.COOP
+        learner = PromptLearner(node, clip, classnames, node.CSC, node.CLASS_TOKEN_POSITION)
+        return CoOpCLIP(self.cfg, clip, learner)
 
 
 CoOp_CMP = plug(CoOp)

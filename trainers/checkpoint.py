@@ -1,0 +1,89 @@
+"""Read what a method has learned from checkpoints of this and other codebases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dassl.utils import load_checkpoint
+from torch import Tensor, nn
+
+from coop_cmp.errors import UserError
+
+# Buffers that belong to a class list; the CoOp codebase stores them beside what was learned.
+CLASS_BOUND = ("token_prefix", "token_suffix", "token_midfix")
+OWN_PREFIX = "prompt_learner."
+
+
+def load_learned(
+    learner: nn.Module,
+    directory: str,
+    epoch: int | None,
+    folders: tuple[str, ...],
+    unused: tuple[str, ...] = (),
+) -> None:
+    """Load a learner's parameters, whatever class list they were learned on.
+
+    Args:
+        learner: The module to fill.
+        directory: Of the run that was trained.
+        epoch: The epoch to load; None for the best one if there is one, else the last.
+        folders: Names to look for in the directory, the first one found is taken.
+        unused: Beginnings of names to leave out.
+
+    Raises:
+        UserError: There is no such checkpoint, or it is of another method or size.
+    """
+    path = _find(Path(directory), epoch, folders)
+    checkpoint = load_checkpoint(str(path))
+    state = _learned(checkpoint["state_dict"], unused)
+    own = learner.state_dict()
+    wrong = [k for k in own if k not in state or state[k].shape != own[k].shape]
+    wrong += [k for k in state if k not in own]
+    if wrong:
+        raise UserError(
+            f'"{path}" was not learned by this method with these settings: {wrong[0]} is '
+            f"{_shape(state, wrong[0])}, expected {_shape(own, wrong[0])}"
+        )
+    learner.load_state_dict(state)
+    print(f'Loaded "{path}" (epoch {checkpoint["epoch"]})')
+
+
+def _find(directory: Path, epoch: int | None, folders: tuple[str, ...]) -> Path:
+    for name in folders:
+        folder = directory / name
+        path = folder / (f"model.pth.tar-{epoch}" if epoch else _newest(folder))
+        if path.is_file():
+            return path
+    looked = directory / folders[0]
+    raise UserError(f'no trained model in "{looked}": check --model-dir and --load-epoch')
+
+
+def _newest(folder: Path) -> str:
+    """The file name of the best model if there is one, else of the last epoch."""
+    if (folder / "model-best.pth.tar").is_file():
+        return "model-best.pth.tar"
+    endings = [path.name.rsplit("-", 1)[1] for path in folder.glob("model.pth.tar-*")]
+    return f"model.pth.tar-{max((int(e) for e in endings if e.isdigit()), default=0)}"
+
+
+def _learned(state: dict[str, Any], unused: tuple[str, ...]) -> dict[str, Any]:
+    """The entries of a state dict that a learner may have.
+
+    MaPLe's own code saves the whole of CLIP, with the learner's entries under a prefix.
+    """
+    if any(key.startswith(OWN_PREFIX) for key in state):
+        state = {
+            key.removeprefix(OWN_PREFIX): value
+            for key, value in state.items()
+            if key.startswith(OWN_PREFIX)
+        }
+    return {
+        key: value
+        for key, value in state.items()
+        if not key.endswith(CLASS_BOUND) and not key.startswith(unused)
+    }
+
+
+def _shape(state: dict[str, Tensor], key: str) -> str:
+    return str(list(state[key].shape)) if key in state else "absent"
