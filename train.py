@@ -129,10 +129,16 @@ def main(args: argparse.Namespace) -> None:
         trainer.train()
 
 
-if __name__ == "__main__":
+def run(argv: list[str] | None = None) -> int:
+    """The command: 0, or 2 after a mistake of the user's, said in one line."""
     try:
-        main(parse_args())
+        main(parse_args(argv))
     except (UserError, OSError) as error:
         # An error in a loader process arrives wrapped in its traceback: the last line is ours.
         print(f"error: {str(error).strip().splitlines()[-1]}", file=sys.stderr)
-        sys.exit(2)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run())

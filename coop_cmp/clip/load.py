@@ -153,12 +153,12 @@ def _quiet() -> Iterator[None]:
 
 
 def _torch_state_dict(path: Path) -> dict:
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except RuntimeError as error:
-        if "TorchScript" not in str(error):
-            raise
-    with _quiet():  # TorchScript is deprecated; OpenAI's archives are what they are
+    with _quiet():  # TorchScript is deprecated, but OpenAI's archives are made of it
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except RuntimeError as error:
+            if "TorchScript" not in str(error):
+                raise
         return dict(torch.jit.load(path, map_location="cpu").state_dict())
 
 

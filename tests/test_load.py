@@ -1,0 +1,170 @@
+"""coop_cmp/clip/load.py: models by name and by file, and what is said when that fails."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+
+import open_clip
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from coop_cmp.clip import load
+from coop_cmp.clip.load import load_clip, read_state_dict
+from coop_cmp.errors import UserError
+from tests.conftest import TINY
+
+
+def tiny_state(weights: Path) -> dict[str, torch.Tensor]:
+    return load_file(weights)
+
+
+def assert_same_weights(model: torch.nn.Module, state: dict[str, torch.Tensor]) -> None:
+    loaded = model.state_dict()
+    assert loaded.keys() == state.keys()
+    for name, value in state.items():
+        torch.testing.assert_close(loaded[name], value, rtol=0, atol=0)
+
+
+def test_weights_beside_a_config_are_the_default_of_that_model(tiny_clip, tiny_weights):
+    assert_same_weights(tiny_clip.model, tiny_state(tiny_weights))
+    assert tiny_clip.image_size == (32, 32)
+    assert "TinyCLIP.safetensors" in tiny_clip.weights
+
+
+def test_a_loaded_model_is_frozen_and_in_eval_mode(tiny_clip):
+    assert not tiny_clip.model.training
+    assert not any(p.requires_grad for p in tiny_clip.model.parameters())
+
+
+@pytest.mark.parametrize("wrap", [dict, lambda s: {"state_dict": s, "epoch": 3}])
+def test_a_saved_state_dict_loads_also_with_the_module_prefix(wrap, tiny_weights, tmp_path):
+    state = tiny_state(tiny_weights)
+    path = tmp_path / "weights.pt"
+    torch.save(wrap({f"module.{name}": value for name, value in state.items()}), path)
+    assert_same_weights(load_clip("TinyCLIP", str(path)).model, state)
+
+
+def test_a_torchscript_archive_like_openais_loads(tiny_weights, tmp_path):
+    class Archive(torch.nn.Module):
+        def __init__(self, state: dict[str, torch.Tensor]) -> None:
+            super().__init__()
+            self.register_buffer("input_resolution", torch.tensor(32))
+            for name, value in state.items():
+                module = self
+                *path, last = name.split(".")
+                for part in path:
+                    if not hasattr(module, part):
+                        module.add_module(part, torch.nn.Module())
+                    module = getattr(module, part)
+                module.register_buffer(last, value)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    state = tiny_state(tiny_weights)
+    path = tmp_path / "ViT.pt"
+    torch.jit.script(Archive(state)).save(str(path))
+    assert_same_weights(load_clip("TinyCLIP", str(path)).model, state)
+
+
+def test_openais_architectures_use_quick_gelu_and_others_their_own_activation(
+    tiny_weights, monkeypatch
+):
+    def activation(name: str) -> str:
+        model = load_clip(name, str(tiny_weights)).model
+        return type(model.transformer.resblocks[0].mlp.gelu).__name__
+
+    monkeypatch.setitem(load.OPENAI_NAMES, "Tiny/CLIP", "TinyCLIP")
+    assert activation("Tiny/CLIP") == "QuickGELU"
+    assert activation("TinyCLIP") == "GELU"
+
+
+def test_fp16_stores_the_weights_in_half_precision_and_the_norms_in_single(tiny_weights):
+    model = load_clip("TinyCLIP", precision="fp16").model
+    assert model.visual.conv1.weight.dtype == torch.float16
+    assert model.transformer.resblocks[0].attn.in_proj_weight.dtype == torch.float16
+    assert model.ln_final.weight.dtype == torch.float32
+    assert model.logit_scale.dtype == torch.float32
+
+
+def test_a_token_table_of_trained_rows_only_is_filled_with_their_mean(tiny_weights, tmp_path):
+    state = tiny_state(tiny_weights)
+    rows = torch.tensor([5, 7, 49407])
+    trained = state["token_embedding.weight"][rows]
+    state.update({"token_embedding.rows": rows, "token_embedding.weight": trained})
+    save_file(state, tmp_path / "rows.safetensors")
+    table = load_clip("TinyCLIP", str(tmp_path / "rows.safetensors")).model.token_embedding.weight
+    torch.testing.assert_close(table[rows], trained, rtol=0, atol=0)
+    torch.testing.assert_close(table[6], trained.mean(0))
+
+
+def test_an_unknown_backbone_is_named_with_the_closest_match():
+    with pytest.raises(UserError, match=r'unknown backbone "VIT-B16".*did you mean "ViT-B/16"'):
+        load_clip("VIT-B16")
+
+
+def test_an_unknown_tag_or_missing_file_is_named_with_the_tags():
+    with pytest.raises(UserError, match=r'"opnai".*did you mean "openai"'):
+        load_clip("ViT-B/16", "opnai")
+    with pytest.raises(UserError, match=r"no/such/file\.pt.*neither a file nor a tag"):
+        load_clip("ViT-B/16", "no/such/file.pt")
+
+
+def test_weights_of_another_architecture_are_refused_with_the_first_difference(
+    tiny_weights, tmp_path
+):
+    state = tiny_state(tiny_weights)
+    state["ln_final.weight"] = torch.ones(7)
+    save_file(state, tmp_path / "other.safetensors")
+    with pytest.raises(UserError, match=r"ln_final\.weight is \[7\] where the model has \[32\]"):
+        load_clip("TinyCLIP", str(tmp_path / "other.safetensors"))
+    del state["ln_final.weight"]
+    save_file(state, tmp_path / "other.safetensors")
+    with pytest.raises(UserError, match=r"ln_final\.weight is missing"):
+        load_clip("TinyCLIP", str(tmp_path / "other.safetensors"))
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_a_truncated_file_is_refused_with_its_path(suffix, tiny_weights, tmp_path):
+    path = tmp_path / f"torn{suffix}"
+    if suffix == ".pt":
+        torch.save(tiny_state(tiny_weights), path)
+        path.write_bytes(path.read_bytes()[:1000])
+    else:
+        path.write_bytes(tiny_weights.read_bytes()[:1000])
+    with pytest.raises(UserError, match=r"cannot read weights from .*torn"):
+        load_clip("TinyCLIP", str(path))
+
+
+def test_pickled_objects_are_never_executed(tmp_path):
+    marker = tmp_path / "executed"
+
+    class Evil:
+        def __reduce__(self):
+            return (Path.touch, (marker,))
+
+    torch.save({"state_dict": Evil()}, tmp_path / "evil.pt")
+    with pytest.raises(UserError, match="cannot read weights"):
+        read_state_dict(tmp_path / "evil.pt")
+    assert not marker.exists()
+
+
+def test_without_a_network_the_message_says_what_to_fetch(monkeypatch, tmp_path):
+    def offline(*args, **kwargs):
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr(urllib.request, "urlopen", offline)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(UserError, match=r"could not be downloaded.*Fetch https?://.*ViT-B-16\.pt"):
+        load_clip("ViT-B/16")
+
+
+def test_a_model_without_clips_text_tower_is_refused(tiny_weights, tmp_path):
+    config = tmp_path / "TinyCustomText.json"
+    config.write_text(json.dumps({**TINY, "custom_text": True}))
+    open_clip.add_model_config(config)
+    with pytest.raises(UserError, match="no causal CLIP text transformer"):
+        load_clip("TinyCustomText", str(tiny_weights))
