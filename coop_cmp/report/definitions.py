@@ -1,0 +1,270 @@
+"""The paper's tables and their miniatures on the embedded data, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from coop_cmp.errors import UserError, closest
+from coop_cmp.report.layout import Block, Cell, Recipe, Table
+from coop_cmp.report.paper import AVERAGES, METRICS, SOURCE, average_notes, figures
+
+TRAINERS = {
+    "CLIP": "ZeroshotCLIP",
+    "Allmethods": "ZeroshotCLIP",
+    "CLIPCMP": "CLIPFT_CMP",
+    "CLIP (FT only)": "CLIPFT",
+    "CLIP (FT + CMP)": "CLIPFT_CMP",
+    "CLIPCalib": "",
+    "C-tpt": "",
+    "B-PEFT": "",
+}
+"""Our trainers by the paper's names where they differ; "" for methods of others."""
+
+ELEVEN = {
+    "UCF101": "ucf101",
+    "Food101": "food101",
+    "Caltech101": "caltech101",
+    "Pets": "oxford_pets",
+    "Flowers102": "oxford_flowers",
+    "ImageNet": "imagenet",
+    "Cars": "stanford_cars",
+    "Aircraft": "fgvc_aircraft",
+    "SUN397": "sun397",
+    "DTD": "dtd",
+    "EuroSAT": "eurosat",
+}
+TARGETS = {
+    "ImageNet-R": "imagenet_r",
+    "ImageNet-S": "imagenet_sketch",
+    "ImageNet-A": "imagenet_a",
+    "ImageNet-V2": "imagenetv2",
+}
+COLUMNS: dict[str, tuple[str, ...]] = {
+    **{label: (name,) for label, name in (ELEVEN | TARGETS).items()},
+    **dict(zip(AVERAGES, (tuple(ELEVEN.values()), tuple(TARGETS.values())), strict=True)),
+}
+"""Our data sets behind each of the paper's column heads."""
+
+HEADINGS = {
+    "accuracy": "Acc",
+    "ece": "ECE",
+    "ace": "ACE",
+    "weighted_mce": "MCE, weighted",
+    "mce": "MCE, standard",
+}
+
+TITLES = {
+    "calibration_metrics": "Average over the eleven data sets",
+    "domain_calibration_metrics": "Domain generalisation from ImageNet",
+    "benchmarks_calibration_results": "Against other calibration methods, eleven data sets",
+    "benchmarks_domain_calibration_results": "Against other calibration methods, domain shift",
+    "calibration_results_resnet50": "Against other calibration methods, domain shift, ResNet-50",
+    "fewshot_vertical": "Few shots, average over the eleven data sets",
+    "domain_fewshot_full": "Few shots, domain generalisation from ImageNet",
+    "all_dataset_calibration": "Every data set",
+    "lambda_calibration_results": "The weight of the penalty",
+    "cmp_ablation": "Fine-tuning CLIP with and without the penalty",
+}
+
+FIGURE = "fig_logitHistogramsIntro"
+FIGURE_TITLE = "Figure 1: confidences with and without the penalty"
+
+LAMBDAS = (0.001, 0.01, 0.05, 0.1, 0.5, 0.95)
+LAMBDA_DATASET = "Flowers102"
+
+NOTES = {
+    "lambda_calibration_results": (
+        f"The paper does not name the data set; its row for 0.01 equals the {LAMBDA_DATASET} column"
+        " of all_dataset_calibration, so it is run there.",
+        'Its column "CLIP" cannot be zero-shot CLIP, which has no loss; here it is fine-tuning.',
+    ),
+    "fewshot_vertical": (
+        'The paper\'s "CLIP" changes from 2 shots on; zero-shot CLIP cannot, so ours does not.',
+    ),
+    "benchmarks_calibration_results": (
+        "CLIPCMP is taken to be fine-tuning with the penalty. CLIPCalib, C-tpt and B-PEFT are "
+        "other people's methods and not part of this project.",
+    ),
+}
+NOTES[FIGURE] = (
+    "The four panels are drawn from the predictions of these two methods by scripts/figures.sh.",
+)
+NOTES["benchmarks_domain_calibration_results"] = NOTES["benchmarks_calibration_results"]
+NOTES["calibration_results_resnet50"] = NOTES["benchmarks_calibration_results"]
+
+MCE_NOTE = (
+    'The paper\'s MCE stands beside "MCE, weighted" (the largest count-weighted gap of a bin): it '
+    'is always below the ECE, which the usual MCE, here "MCE, standard", cannot be.'
+)
+
+METHODS = ("CoOp", "CoCoOp", "ProDA", "MaPLe", "KgCoOp")
+TWINS = tuple(f"{name}{twin}" for name in METHODS for twin in ("", "_CMP"))
+SHIFTS = ("digits_noise", "digits_blur", "digits_rotate", "digits_invert")
+EMBEDDED = {
+    "embedded_methods": "Every method with and without the penalty",
+    "embedded_fewshot": "The same with fewer shots",
+    "embedded_domain": "Domain generalisation: trained on digits, tested on four shifts",
+    "embedded_lambda": "The weight of the penalty",
+    "embedded_finetuning": "Fine-tuning with and without the penalty",
+}
+"""The miniatures on the digits with GlyphCLIP. They have no counterpart in the paper."""
+
+
+def names() -> list[str]:
+    """The names of all tables, and of Figure 1."""
+    return [*TITLES, FIGURE, *EMBEDDED]
+
+
+def table(name: str, seeds: tuple[int, ...] = (1, 2, 3)) -> Table:
+    """Build a table by its name.
+
+    Raises:
+        UserError: for an unknown name, with the closest match.
+    """
+    name = FIGURE if name == "figure1" else name
+    if name in EMBEDDED:
+        blocks = _embedded_blocks(name, seeds)
+        title = f"{EMBEDDED[name]} (GlyphCLIP on digits)"
+    elif name == FIGURE:
+        blocks = _figure_blocks(seeds)
+        title = f"{FIGURE_TITLE} (ViT-B/16)"
+    elif name in TITLES:
+        blocks = _lambda_blocks(seeds) if name.startswith("lambda") else _paper_blocks(name, seeds)
+        backbone = blocks[0].cells[0][0].runs[0][0].backbone
+        title = f"{TITLES[name]} ({backbone})"
+    else:
+        known = ", ".join(names())
+        raise UserError(f"there is no table {name!r}{closest(name, names())} (known: {known})")
+    notes = list(NOTES.get(name, ()))
+    if name in TITLES and any(cell.metric == "mce" for b in blocks for c in b.cells for cell in c):
+        notes.append(MCE_NOTE)
+    if wrong := average_notes(name):
+        notes.append(
+            f"{len(wrong)} averages printed in the paper are not the mean of its own columns, "
+            f"beyond rounding: {'; '.join(wrong)}."
+        )
+    return Table(name, title, tuple(blocks), tuple(notes))
+
+
+def _trainer(method: str) -> str:
+    return TRAINERS.get(method, method)
+
+
+def _with_standard_mce(metrics: Iterable[str]) -> list[str]:
+    ours = [METRICS[metric] for metric in metrics]
+    return [name for m in ours for name in ((m, "mce") if m == "weighted_mce" else (m,))]
+
+
+def _paper_blocks(name: str, seeds: tuple[int, ...]) -> list[Block]:
+    """The blocks of one of the paper's tables: all that its figures name, in their order."""
+    rows = [figure for figure in figures() if figure.table == name]
+    printed = {(f.shots, f.method, f.dataset, METRICS[f.metric]): f for f in rows}
+    labels = list(dict.fromkeys(f.dataset for f in rows))
+    metrics = _with_standard_mce(dict.fromkeys(f.metric for f in rows))
+    source = ELEVEN[SOURCE] if "Avg(target)" in labels else ""
+    recipe = Recipe(rows[0].backbone, seeds, source)
+    blocks: list[Block] = []
+    for shots in dict.fromkeys(f.shots for f in rows):
+        methods = list(dict.fromkeys(f.method for f in rows if f.shots == shots))
+
+        def cell(method: str, label: str, metric: str, shots: int = shots) -> Cell:
+            paper = printed.get((shots, method, label, metric))
+            return recipe.cell(_trainer(method), COLUMNS[label], shots, metric, paper)
+
+        blocks += _blocks(f"{shots} shots", methods, labels, metrics, cell)
+    return blocks
+
+
+def _blocks(
+    title: str,
+    methods: Sequence[str],
+    labels: Sequence[str],
+    metrics: Sequence[str],
+    cell: Callable[[str, str, str], Cell],
+) -> list[Block]:
+    """A column per metric if there is one data set, else a block per metric."""
+    if len(labels) == 1:
+        heads = {HEADINGS[metric]: metric for metric in metrics}
+        return [
+            Block.fill(
+                f"{title}, {labels[0]}",
+                methods,
+                list(heads),
+                lambda method, head: cell(method, labels[0], heads[head]),
+            )
+        ]
+    return [
+        Block.fill(
+            f"{title}, {HEADINGS[metric]}",
+            methods,
+            labels,
+            lambda method, label, metric=metric: cell(method, label, metric),
+        )
+        for metric in metrics
+    ]
+
+
+def _lambda_blocks(seeds: tuple[int, ...]) -> list[Block]:
+    """A row per weight and a column per method, with the paper's figures."""
+    printed = {f.method: f for f in figures() if f.table == "lambda_calibration_results"}
+    labels = list(dict.fromkeys(method.partition("@")[0] for method in printed))
+    recipe = Recipe("ViT-B/16", seeds)
+    datasets = COLUMNS[LAMBDA_DATASET]
+
+    def cell(row: str, label: str) -> Cell:
+        lam = float(row.split()[1])
+        trainer = "CLIPFT_CMP" if label == "CLIP" else label
+        return recipe.cell(trainer, datasets, 8, "ece", printed[f"{label}@lambda={lam:.3f}"], lam)
+
+    rows = [f"lambda {lam:g}" for lam in LAMBDAS]
+    return [Block.fill(f"8 shots, {LAMBDA_DATASET}, ECE", rows, labels, cell)]
+
+
+def _figure_blocks(seeds: tuple[int, ...]) -> list[Block]:
+    """The two methods whose predictions Figure 1 shows, on CIFAR-10 with 4 shots."""
+    recipe = Recipe("ViT-B/16", seeds)
+
+    def cell(method: str, label: str, metric: str) -> Cell:
+        return recipe.cell(method, (label,), 4, metric)
+
+    metrics = ["accuracy", "ece", "ace", "mce"]
+    return _blocks("4 shots", ["CoOp", "CoOp_CMP"], ["cifar10"], metrics, cell)
+
+
+def _embedded_blocks(name: str, seeds: tuple[int, ...]) -> list[Block]:
+    """The blocks of one of the miniatures."""
+    recipe = Recipe("GlyphCLIP", seeds, source="digits")
+    if name == "embedded_lambda":
+        return [_embedded_lambdas(recipe)]
+    columns: dict[str, tuple[str, ...]] = {"digits": ("digits",)}
+    methods, shots = ["CLIP", *TWINS], [8]
+    metrics = ["accuracy", "ece", "ace", "mce"]
+    if name == "embedded_domain":
+        columns |= {shift.removeprefix("digits_"): (shift,) for shift in SHIFTS}
+        columns["mean of shifts"] = SHIFTS
+        metrics = ["accuracy", "ece"]
+    elif name == "embedded_fewshot":
+        shots = [1, 2, 4]
+    elif name == "embedded_finetuning":
+        methods = ["CLIP", "CLIPFT", "CLIPFT_CMP"]
+
+    blocks: list[Block] = []
+    for count in shots:
+
+        def cell(method: str, label: str, metric: str, count: int = count) -> Cell:
+            return recipe.cell(_trainer(method), columns[label], count, metric)
+
+        blocks += _blocks(f"{count} shots", methods, list(columns), metrics, cell)
+    return blocks
+
+
+def _embedded_lambdas(recipe: Recipe) -> Block:
+    """ECE for every weight and method; the first row is the baseline itself."""
+
+    def cell(row: str, method: str) -> Cell:
+        if row == "no penalty":
+            return recipe.cell(method, ("digits",), 8, "ece")
+        return recipe.cell(f"{method}_CMP", ("digits",), 8, "ece", lam=float(row.split()[1]))
+
+    rows = ["no penalty", *(f"lambda {lam:g}" for lam in LAMBDAS)]
+    return Block.fill("8 shots, digits, ECE", rows, [*METHODS, "CLIPFT"], cell)

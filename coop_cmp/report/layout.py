@@ -1,0 +1,133 @@
+"""What stands where in a table, and which runs each cell is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from coop_cmp.report.paper import Figure
+from coop_cmp.sweep.grid import DEFAULT_FORM, DEFAULT_LAMBDA, Run, is_twin, is_zero_shot
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One place of a table.
+
+    Args:
+        runs: for each data set its runs over seeds; the cell of several data sets is their mean.
+            Empty for a method that is not part of this project.
+        metric: our name of the metric.
+        paper: what the paper prints there.
+    """
+
+    runs: tuple[tuple[Run, ...], ...]
+    metric: str
+    paper: Figure | None = None
+
+    @property
+    def trainer(self) -> str:
+        """The method, "" if it is not part of this project."""
+        return self.runs[0][0].trainer if self.runs else ""
+
+    @property
+    def baseline(self) -> Cell | None:
+        """The same without the penalty, for a cell of a twin."""
+        if not is_twin(self.trainer):
+            return None
+        return replace(self, runs=tuple(tuple(map(without_penalty, runs)) for runs in self.runs))
+
+
+def without_penalty(run: Run) -> Run:
+    """The baseline's run that corresponds to a twin's."""
+    return replace(run, trainer=run.trainer.removesuffix("_CMP"), lam=None, form=None)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of a table with its own column heads; ``cells`` is [rows][columns]."""
+
+    title: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: tuple[tuple[Cell, ...], ...]
+
+    @classmethod
+    def fill(
+        cls, title: str, rows: Sequence[str], columns: Sequence[str], cell: Callable[..., Cell]
+    ) -> Block:
+        """Make a block from a function of the row's and the column's label."""
+        cells = tuple(tuple(cell(row, column) for column in columns) for row in rows)
+        return cls(title, tuple(rows), tuple(columns), cells)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table by its name in the paper."""
+
+    name: str
+    title: str
+    blocks: tuple[Block, ...]
+    notes: tuple[str, ...] = ()
+
+    def cells(self) -> list[Cell]:
+        """All cells, row by row."""
+        return [cell for block in self.blocks for row in block.cells for cell in row]
+
+    def runs(self) -> list[Run]:
+        """All runs it is made of, each once, a training before its evaluations.
+
+        A twin's baseline is among them: the difference between the two is what a table is for.
+        """
+        needed: list[Run] = []
+        for cell in self.cells():
+            for part in (cell.baseline, cell):
+                needed += [run for runs in part.runs for run in runs] if part else []
+        return with_trainings(needed)
+
+
+def with_trainings(runs: Iterable[Run]) -> list[Run]:
+    """The runs, each preceded by the training it evaluates."""
+    needed: dict[Run, None] = {}
+    for run in runs:
+        if run.training:
+            needed[run.training] = None
+        needed[run] = None
+    return list(needed)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What all runs of a table share.
+
+    Args:
+        source: the data set to train on when the columns are test sets only.
+    """
+
+    backbone: str
+    seeds: tuple[int, ...]
+    source: str = ""
+
+    def runs(self, trainer: str, dataset: str, shots: int, lam: float) -> tuple[Run, ...]:
+        """The runs of one method on one data set, over the seeds."""
+        run = Run(dataset, trainer, self.backbone)
+        if is_zero_shot(trainer):
+            return (run,)
+        run = replace(run, shots=shots)
+        if is_twin(trainer):
+            run = replace(run, lam=lam, form=DEFAULT_FORM)
+        if self.source not in ("", dataset):
+            run = replace(run, source=self.source)
+        return tuple(replace(run, seed=seed) for seed in self.seeds)
+
+    def cell(
+        self,
+        trainer: str,
+        datasets: Sequence[str],
+        shots: int,
+        metric: str,
+        paper: Figure | None = None,
+        lam: float = DEFAULT_LAMBDA,
+    ) -> Cell:
+        """The cell of one method on one data set or on the mean of several."""
+        runs = [self.runs(trainer, dataset, shots, lam) for dataset in datasets] if trainer else []
+        return Cell(tuple(runs), metric, paper)

@@ -1,0 +1,163 @@
+"""A table as text, Markdown, LaTeX or CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from textwrap import fill
+from typing import Literal, get_args
+
+from tabulate import tabulate
+
+from coop_cmp.report.collect import Value
+from coop_cmp.report.layout import Block, Cell, Table
+from coop_cmp.report.summary import mean_and_deviation
+
+Format = Literal["text", "markdown", "latex", "csv"]
+FORMATS: tuple[str, ...] = get_args(Format)
+SCRIPT = "bash scripts/tables.sh"
+
+_TABULATE = {"text": "simple", "markdown": "github", "latex": "latex_raw"}
+_HEADS = {"text": "{}", "markdown": "### {}", "latex": "\\subsection*{{{}}}"}
+_SUBHEADS = {"text": "{}", "markdown": "**{}**", "latex": "\\paragraph{{{}}}"}
+_STRONG = {"text": "{} *", "markdown": "**{}**", "latex": "\\textbf{{{}}}"}
+
+
+@dataclass(frozen=True)
+class Renderer:
+    """A table with its values, ready to be written.
+
+    Args:
+        problems: results that were refused, each with its path.
+    """
+
+    table: Table
+    values: Mapping[Cell, Value]
+    problems: Sequence[str] = ()
+    form: Format = "text"
+
+    def render(self) -> str:
+        """The whole table with its notes and the commands that fill what is missing."""
+        if self.form == "csv":
+            return self._csv()
+        parts = [_HEADS[self.form].format(self._escape(f"{self.table.name}: {self.table.title}"))]
+        for block in self.table.blocks:
+            parts += [_SUBHEADS[self.form].format(self._escape(block.title)), self._block(block)]
+        refused = [f"Refused: {problem}" for problem in self.problems]
+        notes = [self._legend(), *self.table.notes]
+        if self.form == "text":
+            notes = [fill(note, 100, subsequent_indent="    ") for note in notes]
+        parts.append(self._list([*notes, *refused]))
+        if self.commands:
+            lines = [f"[{number}] {command}" for command, number in self.commands.items()]
+            everything = f"all: {SCRIPT} run {self.table.name}"
+            parts += ["The numbered cells are filled by", self._list([*lines, everything])]
+        return "\n\n".join(parts) + "\n"
+
+    @cached_property
+    def commands(self) -> dict[str, int]:
+        """The commands that fill cells, numbered from 1."""
+        found = [self._command(cell) for cell in self.table.cells()]
+        return {command: n for n, command in enumerate(dict.fromkeys(filter(None, found)), 1)}
+
+    def _command(self, cell: Cell) -> str:
+        if not self.values[cell].missing:
+            return ""
+        run = self.values[cell].missing[0]
+        command = f"{SCRIPT} run {self.table.name} --trainers {run.trainer}"
+        shots = {cell.runs[0][0].shots for cell in self.table.cells() if cell.runs} - {0}
+        return command + (f" --shots {run.shots}" if run.shots and len(shots) > 1 else "")
+
+    def _block(self, block: Block) -> str:
+        rows: list[list[str]] = []
+        for label, cells in zip(block.rows, block.cells, strict=True):
+            lines = {"ours": [self._ours(cell) for cell in cells]}
+            if any(cell.paper for cell in cells):
+                lines["paper"] = [cell.paper.printed if cell.paper else "" for cell in cells]
+                lines["difference"] = [self._to_paper(cell) for cell in cells]
+            lines["by CMP"] = [self._change(cell) for cell in cells]
+            for kind, texts in lines.items():
+                if any(texts):
+                    rows.append([label if kind == "ours" else "", kind, *texts])
+        header = ["", "", *block.columns]
+        cleaned = [[self._escape(text) for text in row] for row in [header, *rows]]
+        style = _TABULATE[self.form]
+        return tabulate(cleaned[1:], cleaned[0], tablefmt=style, disable_numparse=True)
+
+    def _ours(self, cell: Cell) -> str:
+        value = self.values[cell]
+        if not cell.runs:
+            return "n/a"
+        parts = []
+        if value.by_seed:
+            center, deviation = mean_and_deviation(list(value.by_seed.values()))
+            parts.append(f"{center:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}"))
+        if value.missing:
+            parts.append(f"[{self.commands[self._command(cell)]}]")
+        return " ".join(parts)
+
+    def _to_paper(self, cell: Cell) -> str:
+        ours = self.values[cell].by_seed.values()
+        if not cell.paper or not ours:
+            return ""
+        return f"{mean_and_deviation(list(ours))[0] - cell.paper.value:+.2f}"
+
+    def _change(self, cell: Cell) -> str:
+        value = self.values[cell]
+        if value.change is None:
+            return ""
+        text = f"{value.change:+.2f}"
+        return _STRONG[self.form].format(text) if value.holds else text
+
+    def _legend(self) -> str:
+        text = "Percent; mean ± standard deviation over seeds. ECE, ACE and MCE with 10 bins."
+        if any(cell.paper for cell in self.table.cells()):
+            text += ' "difference" is ours minus the paper\'s.'
+        if any(cell.baseline for cell in self.table.cells()):
+            mark = "marked *" if self.form == "text" else "bold"
+            text += (
+                f' "by CMP" is the change against the method without the penalty, {mark} where it'
+                " holds at 95 % in a paired bootstrap over the test images and over the seeds."
+            )
+        return text
+
+    def _list(self, lines: Sequence[str]) -> str:
+        if self.form == "text":
+            return "\n".join(lines)
+        if self.form == "latex":
+            return "\n\n".join(map(self._escape, lines))
+        return "\n".join(f"- {line}" for line in lines)
+
+    def _escape(self, text: str) -> str:
+        if self.form != "latex":
+            return text
+        for plain, escaped in (("_", "\\_"), ("%", "\\%"), ("±", "$\\pm$")):
+            text = text.replace(plain, escaped)
+        return text
+
+    def _csv(self) -> str:
+        """One line per cell, in percent, for other programs."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        head = "table block row column metric paper ours deviation seeds difference by_cmp holds"
+        writer.writerow(head.split())
+        for block in self.table.blocks:
+            for row, cells in zip(block.rows, block.cells, strict=True):
+                for column, cell in zip(block.columns, cells, strict=True):
+                    place = [self.table.name, block.title, row, column, cell.metric]
+                    writer.writerow([*place, *self._csv_figures(cell)])
+        return out.getvalue()
+
+    def _csv_figures(self, cell: Cell) -> list[object]:
+        value = self.values[cell]
+        by_seed = list(value.by_seed.values())
+        center, deviation = mean_and_deviation(by_seed) if by_seed else (None, None)
+        figures: list[float | None] = [center, deviation]
+        rounded = ["" if figure is None else f"{figure:.4f}" for figure in figures]
+        change = "" if value.change is None else f"{value.change:+.4f}"
+        holds = "" if value.change is None else str(value.holds).lower()
+        paper = cell.paper.printed if cell.paper else ""
+        return [paper, *rounded, len(by_seed), self._to_paper(cell), change, holds]

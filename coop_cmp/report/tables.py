@@ -1,0 +1,109 @@
+"""``python -m coop_cmp.report.tables``: the paper's tables, from runs or to be run.
+
+``list`` names them; ``run NAME`` does the runs behind one; ``show NAME`` prints ours beside the
+paper's; ``embedded`` runs and shows the miniatures on the embedded data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from coop_cmp.files import atomic_write
+from coop_cmp.report.collect import Collector
+from coop_cmp.report.definitions import EMBEDDED, TITLES, names, table
+from coop_cmp.report.layout import Table, with_trainings
+from coop_cmp.report.render import FORMATS, Format, Renderer
+from coop_cmp.sweep.cli import (
+    add_launch_arguments,
+    add_project_arguments,
+    execute,
+    guarded,
+    project_of,
+)
+from coop_cmp.sweep.grid import Run
+from coop_cmp.sweep.project import Project
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tables", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("list", help="the names of the tables")
+    run = verbs.add_parser("run", help="do the runs behind tables")
+    show = verbs.add_parser("show", help="print tables")
+    embedded = verbs.add_parser("embedded", help="run and show the miniatures")
+    for verb in (run, show):
+        verb.add_argument("names", nargs="+", metavar="NAME", help="a table, or all")
+    run.add_argument("--trainers", nargs="+", metavar="X", help="only these")
+    run.add_argument("--datasets", nargs="+", metavar="X", help="only these")
+    run.add_argument("--shots", nargs="+", type=int, metavar="N", help="only these")
+    for verb in (run, show, embedded):
+        verb.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], metavar="N")
+        add_project_arguments(verb)
+    for verb in (run, embedded):
+        add_launch_arguments(verb)
+    for verb in (show, embedded):
+        verb.add_argument("--no-bootstrap", action="store_true", help="leave differences unmarked")
+    show.add_argument("--format", choices=FORMATS, default="text")
+    embedded.add_argument("--format", choices=FORMATS, default="markdown")
+    return parser
+
+
+def _tables(wanted: Sequence[str], seeds: Sequence[int]) -> list[Table]:
+    chosen = list(TITLES) if list(wanted) == ["all"] else wanted
+    return [table(name, tuple(seeds)) for name in chosen]
+
+
+def _selected(tables: Sequence[Table], args: argparse.Namespace) -> list[Run]:
+    """The runs of the tables that the filters leave, and the trainings they need."""
+    runs = [run for t in tables for run in t.runs()]
+    for name, attribute in (("trainers", "trainer"), ("datasets", "dataset"), ("shots", "shots")):
+        wanted = getattr(args, name)
+        if wanted is not None:
+            runs = [run for run in runs if getattr(run, attribute) in (*wanted, 0)]
+    return with_trainings(runs)
+
+
+def _show(project: Project, tables: Sequence[Table], form: Format, bootstrap: bool) -> str:
+    parts = []
+    for one in tables:
+        collector = Collector(project, bootstrap)
+        values = collector.values(one)
+        parts.append(Renderer(one, values, tuple(collector.problems), form).render())
+    return "\n".join(parts)
+
+
+def _embedded(args: argparse.Namespace, project: Project) -> int:
+    tables = _tables(list(EMBEDDED), args.seeds)
+    complete = execute(args, project, with_trainings(run for t in tables for run in t.runs()))
+    if args.dry_run:
+        return 0
+    text = _show(project, tables, args.format, not args.no_bootstrap)
+    ending = {"text": "txt", "markdown": "md", "latex": "tex", "csv": "csv"}[args.format]
+    path = project.output / f"embedded.{ending}"
+    with atomic_write(path) as file:
+        file.write(text.encode())
+    print(f"\n{text}\nThe same is in {path}.")
+    return 0 if complete else 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code: 1 when a run failed."""
+    args = _parser().parse_args(arguments)
+    if args.verb == "list":
+        print("\n".join(names()))
+        return 0
+    project = project_of(args)
+    if args.verb == "embedded":
+        return _embedded(args, project)
+    tables = _tables(args.names, args.seeds)
+    if args.verb == "show":
+        print(_show(project, tables, args.format, not args.no_bootstrap), end="")
+        return 0
+    complete = execute(args, project, _selected(tables, args))
+    return 0 if complete or args.dry_run else 1
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main))

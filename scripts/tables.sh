@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# The paper's tables by name, ours beside the paper's figures:
+#   bash scripts/tables.sh list                                  all names
+#   bash scripts/tables.sh run domain_calibration_metrics        do the runs behind a table
+#   bash scripts/tables.sh show domain_calibration_metrics       print it (--format markdown|latex|csv)
+#   bash scripts/tables.sh embedded                              all tables in miniature, on a CPU
+# DATA, DEVICE and OUTPUT mean the same as in main.sh; --help after a verb lists the options.
+set -euo pipefail
+. "$(dirname "$0")/env.sh"
+
+verb=${1:---help}
+options=()
+case $verb in
+run | show | embedded)
+    options=(--output "${OUTPUT:-output}" ${DATA:+--data "$DATA"})
+    ;;
+esac
+case $verb in
+run) options+=(${DEVICE:+--devices $DEVICE}) ;;
+embedded) options+=(--fork ${DEVICE:+--devices $DEVICE}) ;;
+esac
+exec "$PYTHON" -m coop_cmp.report.tables "$verb" "${options[@]}" "${@:2}"
