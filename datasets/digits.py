@@ -141,8 +141,8 @@ class DigitsNoise(ShiftedDigits):
     dataset_dir = "digits_noise"
 
     def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
-        """Add noise of half the range and cut off what leaves it."""
-        noisy = np.asarray(picture) + rng.normal(0, 0.5 * 255, (SIZE, SIZE))
+        """Add noise of 0.4 times the range and cut off what leaves it."""
+        noisy = np.asarray(picture) + rng.normal(0, 0.4 * 255, (SIZE, SIZE))
         return Image.fromarray(noisy.clip(0, 255).astype(np.uint8))
 
 
@@ -164,8 +164,8 @@ class DigitsRotate(ShiftedDigits):
     dataset_dir = "digits_rotate"
 
     def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
-        """Turn by a random angle of up to 40 degrees."""
-        return picture.rotate(rng.uniform(-40, 40), Image.Resampling.BICUBIC)
+        """Turn by a random angle of up to 45 degrees."""
+        return picture.rotate(rng.uniform(-45, 45), Image.Resampling.BICUBIC)
 
 
 @DATASET_REGISTRY.register()
