@@ -6,6 +6,7 @@ Formulas and conventions: docs/calibration.md.
 """
 
 from coop_cmp.metrics.bins import ReliabilityBins, convention
+from coop_cmp.metrics.bootstrap import Interval, bootstrap
 from coop_cmp.metrics.panel import (
     METRICS,
     calibration_report,
@@ -14,6 +15,7 @@ from coop_cmp.metrics.panel import (
     show,
 )
 from coop_cmp.metrics.samples import Samples
+from coop_cmp.metrics.streaming import StreamingCalibration
 
 accuracy = named_metric("accuracy")
 confidence = named_metric("confidence")
@@ -41,8 +43,11 @@ tace = named_metric("tace")
 
 __all__ = [
     "METRICS",
+    "Interval",
     "ReliabilityBins",
     "Samples",
+    "StreamingCalibration",
+    "bootstrap",
     "calibration_report",
     "convention",
     "reliability_bins",

@@ -126,6 +126,11 @@ class ReliabilityBins:
     def _filled_gap(self) -> Tensor:
         return self.gap[self.count > 0].abs()
 
+    def to(self, device: torch.device) -> ReliabilityBins:
+        """The same bins on another device."""
+        tensors = (self.edges, self.count, self.confidence_sum, self.correct_sum)
+        return ReliabilityBins(*(tensor.to(device) for tensor in tensors), closed=self.closed)
+
     def __add__(self, other: ReliabilityBins) -> ReliabilityBins:
         return ReliabilityBins(
             self.edges,
@@ -138,9 +143,13 @@ class ReliabilityBins:
 
 def width_bins(samples: Samples, n_bins: int, closed: Closed) -> ReliabilityBins:
     """Bins of equal width over [0, 1]."""
+    if (n_bins, closed) in samples.bins:
+        return samples.bins[n_bins, closed]
     edges = bin_edges(n_bins, samples.edge_dtype, samples.confidence.device)
     index = bin_index(samples.confidence, edges, closed)
-    return _gather(index, edges, samples.confidence, samples.correct, closed)
+    bins = _gather(index, edges, samples.confidence, samples.correct, closed)
+    samples.bins[n_bins, closed] = bins
+    return bins
 
 
 def mass_bins(samples: Samples, n_bins: int) -> ReliabilityBins:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from coop_cmp.metrics.bins import Closed, bin_edges, bin_index, split_starts
-from coop_cmp.metrics.samples import Samples
+from coop_cmp.metrics.samples import Samples, sort_probabilities
 
 
 def class_residuals(samples: Samples, n_bins: int, closed: Closed) -> Tensor:
@@ -51,13 +51,19 @@ def range_error(samples: Samples, n_bins: int, threshold: float = 0.0) -> float:
         column = samples.class_column(index)
         kept = column >= threshold
         hits = column[kept & (samples.labels == index)].double()
-        gaps.append(_range_gaps(column[kept].double(), hits, n_bins))
+        values = sort_probabilities(column[kept])[0].double()
+        gaps.append(_range_gaps(values, hits, n_bins))
     return torch.cat(gaps).mean().item()
 
 
 def _range_gaps(values: Tensor, hits: Tensor, n_bins: int) -> Tensor:
-    """|share of hits - mean value| of each equal-mass range that is not empty [at most n_bins]."""
-    values = values.sort().values
+    """|share of hits - mean value| of each equal-mass range that is not empty [at most n_bins].
+
+    Args:
+        values: All probabilities of the class, ascending [M].
+        hits: Those of the samples that belong to it.
+        n_bins: How many ranges.
+    """
     starts = split_starts(len(values), n_bins, values.device)
     total = torch.cat([values.new_zeros(1), values.cumsum(0)])[starts].diff()
     # Equal values share their hits, so that the order of the samples does not matter: a hit

@@ -16,9 +16,9 @@ MetricOnSamples = Callable[[Samples, int, Closed], float]
 TACE_THRESHOLD = 1e-3
 
 
-def _perplexity(samples: Samples) -> float:
-    # The largest float rather than infinity: a diverged model still has a number to store.
-    return math.exp(min(samples.nll.mean().item(), 709.0))
+def perplexity_of(nll: float) -> float:
+    """exp(nll); near the largest float instead of infinity, for a diverged model is stored too."""
+    return math.exp(min(nll, 709.0))
 
 
 def _classwise_ece(samples: Samples, n_bins: int, closed: Closed) -> float:
@@ -40,7 +40,7 @@ METRICS: dict[str, MetricOnSamples] = {
     "ks": lambda s, n, c: ranked.ks_error(s),
     "smooth_ece": lambda s, n, c: ranked.smooth_calibration_error(s),
     "nll": lambda s, n, c: s.nll.mean().item(),
-    "perplexity": lambda s, n, c: _perplexity(s),
+    "perplexity": lambda s, n, c: perplexity_of(s.nll.mean().item()),
     "brier": lambda s, n, c: s.spread[0].mean().item(),
     "aurc": lambda s, n, c: ranked.area_under_risk_coverage(s),
     "auroc": lambda s, n, c: ranked.correctness_auroc(s),
@@ -52,15 +52,18 @@ METRICS: dict[str, MetricOnSamples] = {
     "tace": lambda s, n, c: classwise.range_error(s, n, TACE_THRESHOLD),
 }
 
+# These read the whole matrix of probabilities, where the others need a few numbers per sample.
+CLASS_METRICS = ("classwise_ece", "ace_nixon", "tace")
 # What is not a share of one and is therefore never shown in percent.
 NOT_PERCENT = ("nll", "perplexity", "brier", "sharpness", "entropy")
 
 
-def show(key: str, value: float) -> str:
+def show(key: str, value: float, signed: bool = False) -> str:
     """A metric as people read it: percent with two decimals, or the plain number."""
     if math.isnan(value):
         return "undefined"
-    return f"{value:.4f}" if key in NOT_PERCENT else f"{100 * value:.2f}%"
+    sign = "+" if signed else ""
+    return f"{value:{sign}.4f}" if key in NOT_PERCENT else f"{100 * value:{sign}.2f}%"
 
 
 def check_keys(keys: Iterable[str] | None) -> list[str]:

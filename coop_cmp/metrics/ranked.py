@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -57,7 +58,7 @@ def smooth_calibration_error(samples: Samples) -> float:
 
     The residuals confidence - correct are smoothed over [0, 1] by a Gaussian reflected at both
     ends, and the error is the integral of the absolute result. It falls as the bandwidth grows,
-    so bisection finds the fixed point. Smoothing multiplies the cosine series of the residuals.
+    so there is one fixed point. Smoothing multiplies the cosine series of the residuals.
     """
     series = _cosine_series(samples)
     order = torch.arange(len(series), dtype=torch.float64, device=series.device)
@@ -67,11 +68,27 @@ def smooth_calibration_error(samples: Samples) -> float:
         values = torch.fft.irfft(smoothed, n=2 * SMOOTH_GRID)[: SMOOTH_GRID + 1].abs()
         return (values.sum() - (values[0] + values[-1]) / 2).item()
 
+    return _root(lambda bandwidth: error(bandwidth) - bandwidth)
+
+
+def _root(function: Callable[[float], float]) -> float:
+    """Where a function on [0, 1] that falls at least as fast as -x crosses zero.
+
+    Regula falsi in the Illinois variant. The slope makes the function's value bound the error.
+    """
     low, high = 0.0, 1.0
-    while high - low > 1e-12:
-        middle = (low + high) / 2
-        low, high = (middle, high) if error(middle) > middle else (low, middle)
-    return high if low else 0.0
+    at_low, at_high = function(low), function(high)
+    middle, value = low, at_low
+    while abs(value) > 1e-10:
+        middle = (low * at_high - high * at_low) / (at_high - at_low)
+        before, value = value, function(middle)
+        same_side = before * value > 0
+        # An end that stays twice counts half, or it could stay for ever.
+        if value > 0:
+            low, at_low, at_high = middle, value, at_high / (2 if same_side else 1)
+        else:
+            high, at_high, at_low = middle, value, at_low / (2 if same_side else 1)
+    return middle
 
 
 def _cosine_series(samples: Samples) -> Tensor:

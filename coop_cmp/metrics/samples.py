@@ -11,9 +11,9 @@ from torch import Tensor
 
 from coop_cmp.errors import UserError
 
-# Rows are handled in blocks of about this many numbers, so that a block stays in the processor's
-# cache and the float64 copies of it cost a few megabytes whatever the size of the test set.
-BLOCK_ELEMENTS = 2**18
+# Rows are handled in blocks of about this many numbers: few enough that the float64 copies of a
+# block cost a few megabytes whatever the size of the test set, enough to keep the cores busy.
+BLOCK_ELEMENTS = 2**20
 
 
 class Samples:
@@ -30,6 +30,7 @@ class Samples:
         confidence: Probability of the predicted class [N].
         correct: 1.0 where the predicted class is the label, else 0.0 [N].
         nll: Minus the logarithm of the label's probability [N].
+        bins: The bins made so far, for the metrics that share them.
 
     Raises:
         UserError: If the shapes, labels or values are not those of a classifier's output.
@@ -42,10 +43,13 @@ class Samples:
     def __init__(self, probs: Any, labels: Any, from_logits: bool = False) -> None:
         self._matrix, self.labels = _checked(probs, labels, "logits" if from_logits else "probs")
         self.from_logits = from_logits
+        self.bins: dict[tuple[int, str], Any] = {}
         self._base: Samples | None = None
         self._rows: Tensor | None = None
+        # Given probabilities need no float64 copies here and are read in one go.
+        blocks = self._row_blocks() if from_logits else [slice(0, len(self))]
         self.confidence, self.correct, self.nll = torch.cat(
-            [self._top_label(rows) for rows in self._row_blocks()], dim=1
+            [self._top_label(rows) for rows in blocks], dim=1
         )
 
     def __len__(self) -> int:
@@ -70,7 +74,7 @@ class Samples:
         Samples of equal confidence share their mean correctness, so that no metric that ranks
         samples depends on the order in which they came.
         """
-        confidence, order = self.confidence.sort()
+        confidence, order = sort_probabilities(self.confidence)
         _, group, size = torch.unique_consecutive(
             confidence, return_inverse=True, return_counts=True
         )
@@ -95,7 +99,7 @@ class Samples:
     def take(self, rows: Tensor) -> Samples:
         """The samples at the given positions [M]; repeats are allowed."""
         taken = object.__new__(Samples)
-        taken._matrix, taken.from_logits = self._matrix, self.from_logits
+        taken._matrix, taken.from_logits, taken.bins = self._matrix, self.from_logits, {}
         taken._base = self if self._base is None else self._base
         taken._rows = rows if self._rows is None else self._rows[rows]
         taken.labels, taken.nll = self.labels[rows], self.nll[rows]
@@ -137,18 +141,28 @@ class Samples:
     def _top_label(self, rows: slice) -> Tensor:
         """Confidence, correctness and NLL of the rows [3, B], after checking their values."""
         block, labels = self._block(rows), self.labels[rows]
-        predicted = block.argmax(1)
-        best = block.gather(1, predicted[:, None])[:, 0].double()
+        best, predicted = block.max(1)
         true = block.gather(1, labels[:, None])[:, 0].double()
         if self.from_logits:
             normaliser = block.double().logsumexp(1)
             _check_logits(block, normaliser, rows.start)
-            confidence, nll = (best - normaliser).exp(), normaliser - true
+            confidence, nll = (best.double() - normaliser).exp(), normaliser - true
         else:
             _check_probabilities(block, rows.start)
             # A probability that its dtype rounded to 0 is not known to be 0: charge the smallest.
-            confidence, nll = best, -true.clamp_min(torch.finfo(block.dtype).tiny).log()
+            floor = torch.finfo(block.dtype).tiny
+            confidence, nll = best.double(), -true.clamp_min(floor).log()
         return torch.stack([confidence, (predicted == labels).double(), nll])
+
+
+def sort_probabilities(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Values [N] in ascending order, and their positions before [N]; none may be negative."""
+    # The bits of such floats rank as integers do, and torch sorts integers many times faster.
+    integers = torch.int64 if values.dtype == torch.float64 else torch.int32
+    if integers == torch.int32:
+        values = values.float()
+    bits, order = values.view(integers).sort()
+    return bits.view(values.dtype), order
 
 
 def _checked(probs: Any, labels: Any, name: str) -> tuple[Tensor, Tensor]:
@@ -187,7 +201,7 @@ def _check_logits(block: Tensor, normaliser: Tensor, first_row: int) -> None:
 
 
 def _check_probabilities(block: Tensor, first_row: int) -> None:
-    total = block.sum(1, dtype=torch.float64)
+    total = block.sum(1)
     # Rounding each entry to the dtype may move a row's sum by its relative precision.
     tolerance = max(1e-3, 4 * torch.finfo(block.dtype).eps)
     # A NaN or an infinity fails the comparison of the sum; only negative entries can hide in it.
