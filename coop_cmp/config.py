@@ -40,6 +40,40 @@ def extend_cfg(cfg: CfgNode) -> None:
     cfg.TRAINER.COOP.PREC = "fp16"
     cfg.TRAINER.COOP.CLASS_TOKEN_POSITION = "end"
 
+    cfg.TRAINER.COCOOP = CfgNode()
+    cfg.TRAINER.COCOOP.N_CTX = 16
+    cfg.TRAINER.COCOOP.CTX_INIT = ""
+    cfg.TRAINER.COCOOP.PREC = "fp16"
+
+    cfg.TRAINER.PRODA = CfgNode()
+    cfg.TRAINER.PRODA.N_CTX = 16
+    cfg.TRAINER.PRODA.N_PROMPT = 32
+    cfg.TRAINER.PRODA.PROMPT_BS = 4  # prompts per step
+    cfg.TRAINER.PRODA.ALPHA = 0.1  # weight of the diversity of prompts
+    cfg.TRAINER.PRODA.PENALTY_ON = "mean"  # the logits that predict; or bound: those of the loss
+    cfg.TRAINER.PRODA.PREC = "fp16"
+
+    cfg.TRAINER.MAPLE = CfgNode()
+    cfg.TRAINER.MAPLE.N_CTX = 2
+    cfg.TRAINER.MAPLE.CTX_INIT = "a photo of a"
+    cfg.TRAINER.MAPLE.PROMPT_DEPTH = 9  # layers with prompts; 1: only the input
+    cfg.TRAINER.MAPLE.PREC = "fp16"
+
+    cfg.TRAINER.KGCOOP = CfgNode()
+    cfg.TRAINER.KGCOOP.N_CTX = 4
+    cfg.TRAINER.KGCOOP.CTX_INIT = "a photo of a"
+    # Of 1 - cosine, as in the authors' code; the squared distance of their paper is twice that.
+    cfg.TRAINER.KGCOOP.W = 8.0
+    cfg.TRAINER.KGCOOP.PREC = "fp16"
+
+    cfg.TRAINER.CLIPFT = CfgNode()
+    cfg.TRAINER.CLIPFT.MODE = "FT-CE"  # or FT-Contrastive
+    cfg.TRAINER.CLIPFT.TRAIN_TEXT = True  # False: the image tower alone
+    cfg.TRAINER.CLIPFT.TRAIN_SCALE = False  # the temperature of the logits
+    cfg.TRAINER.CLIPFT.EPS = 1e-6  # of AdamW
+    cfg.TRAINER.CLIPFT.MAX_NORM = 1.0  # of the gradient
+    cfg.TRAINER.CLIPFT.PREC = "amp"
+
 
 def merge_file(cfg: CfgNode, path: str, option: str) -> None:
     """Merge a yaml file; a mistake in it is reported with its path."""

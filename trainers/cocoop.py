@@ -1,0 +1,75 @@
+"""CoCoOp: Zhou et al., "Conditional Prompt Learning for Vision-Language Models", CVPR 2022.
+
+A small network maps each image's feature to a vector that is added to all context vectors, so that
+every image has prompts of its own.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from dassl.engine import TRAINER_REGISTRY
+from torch import Tensor, nn
+
+from coop_cmp import plug
+from coop_cmp.clip import LoadedCLIP
+from trainers.base import PromptedCLIP, PromptTrainer
+from trainers.coop import PromptLearner
+
+REDUCTION = 16
+
+
+class ConditionalPromptLearner(PromptLearner):
+    """Context vectors [M, d] shared by all classes, and the meta-net that shifts them."""
+
+    def __init__(self, node: Any, clip: LoadedCLIP, classnames: list[str]) -> None:
+        super().__init__(node, clip, classnames)
+        features = clip.model.visual.output_dim
+        hidden = max(1, features // REDUCTION)
+        layers: dict[str, nn.Module] = {
+            "linear1": nn.Linear(features, hidden),
+            "relu": nn.ReLU(),
+            "linear2": nn.Linear(hidden, self.ctx.shape[-1]),
+        }
+        self.meta_net = nn.Sequential(OrderedDict(layers))
+
+    def forward(self, image_features: Tensor) -> Tensor:
+        """Contexts [B, M, d] for normalised image features [B, E]."""
+        shift = self.meta_net(image_features.to(self.ctx.dtype))  # [B, d]
+        return self.ctx + shift[:, None]
+
+
+class CoCoOpCLIP(PromptedCLIP):
+    """CLIP whose classifier is encoded anew for every image."""
+
+    def __init__(self, cfg: Any, clip: LoadedCLIP, classnames: list[str]) -> None:
+        super().__init__(cfg, clip)
+        self.prompt_learner = ConditionalPromptLearner(cfg.TRAINER.COCOOP, clip, classnames)
+
+    def classify(self, image_features: Tensor) -> Tensor:
+        """Logits [B, C] in single precision for normalised image features [B, E]."""
+        contexts = self.prompt_learner(image_features)
+        text = self.text_encoder(self.prompt_learner.layout, contexts)  # [B, C, E]
+        text = F.normalize(text.float(), dim=-1)
+        with torch.autocast(text.device.type, enabled=False):
+            products = (text @ image_features[..., None])[..., 0]
+            return self.logit_scale.float().exp() * products
+
+    def classifier(self) -> None:
+        """There is no classifier for all images."""
+
+
+@TRAINER_REGISTRY.register()
+class CoCoOp(PromptTrainer):
+    """Conditional context optimisation: cross-entropy, in the context and the meta-net."""
+
+    node = "COCOOP"
+
+    def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
+        return CoCoOpCLIP(self.cfg, clip, classnames)
+
+
+CoCoOp_CMP = plug(CoCoOp)
