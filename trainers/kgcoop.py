@@ -1,0 +1,68 @@
+"""KgCoOp: Yao et al., "Visual-Language Prompt Tuning with Knowledge-guided Context Optimization",
+CVPR 2023.
+
+CoOp that is held back: the classifier must stay close to the one that CLIP makes from a template.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from dassl.engine import TRAINER_REGISTRY
+from torch import Tensor
+
+from coop_cmp import plug
+from coop_cmp.clip import LoadedCLIP, clean, template_of, text_layout
+from trainers.base import PromptedCLIP, PromptTrainer
+from trainers.coop import CoOpCLIP, PromptLearner
+
+# Where the method's authors use another template than zero-shot CLIP.
+ANCHOR_TEMPLATES = {"DescribableTextures": "a photo of a {}, a type of texture."}
+
+
+class KgCoOpCLIP(CoOpCLIP):
+    """CLIP with learned prompts and the template's classifier as their anchor."""
+
+    def __init__(self, cfg: Any, clip: LoadedCLIP, classnames: list[str]) -> None:
+        node = cfg.TRAINER.KGCOOP
+        super().__init__(cfg, clip, PromptLearner(node, clip, classnames))
+        self.weight = node.W
+        template = cfg.DATASET.TEMPLATE or ANCHOR_TEMPLATES.get(cfg.DATASET.NAME, template_of(cfg))
+        texts = [template.format(clean(name)) for name in classnames]
+        self.anchor_layout = text_layout(texts, clip.tokenizer)
+        self._anchor: Tensor | None = None
+        print(f"Anchor: {template}")
+
+    def anchor(self) -> Tensor:
+        """Normalised text features [C, E] of the template; nothing of it is learned."""
+        if self._anchor is None:
+            with torch.no_grad():
+                encoded = self.text_encoder(self.anchor_layout)
+            self._anchor = F.normalize(encoded.float(), dim=-1)
+        return self._anchor
+
+    def losses(self, image_features: Tensor, label: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Cross-entropy, and the mean cosine distance of the classifier to its anchor."""
+        text = self.text_features()
+        logits = self.similarity(image_features, text)
+        distance = 1 - (text * self.anchor()).sum(dim=-1).mean()
+        return logits, {
+            "loss_ce": F.cross_entropy(logits, label),
+            "loss_kg": self.weight * distance,
+        }
+
+
+@TRAINER_REGISTRY.register()
+class KgCoOp(PromptTrainer):
+    """Knowledge-guided context optimisation."""
+
+    node = "KGCOOP"
+    unused = ("bias_vectors", "meta_net.")  # made by the authors' code and never trained
+
+    def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
+        return KgCoOpCLIP(self.cfg, clip, classnames)
+
+
+KgCoOp_CMP = plug(KgCoOp)
