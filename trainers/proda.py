@@ -1,0 +1,158 @@
+"""ProDA: Lu et al., "Prompt Distribution Learning", CVPR 2022.
+
+Many prompts are learned at once. Their text features are taken for samples of a normal distribution
+per class, and an upper bound of the expected cross-entropy under it is minimised.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from dassl.engine import TRAINER_REGISTRY
+from torch import Tensor, nn
+
+from coop_cmp import plug
+from coop_cmp.clip import LoadedCLIP, PromptLayout, context_layout
+from coop_cmp.clip.prompts import Position, token_ids
+from coop_cmp.errors import UserError
+from coop_cmp.penalty import penalty_logits
+from trainers.base import PromptedCLIP, PromptTrainer
+
+
+class PromptDistribution(nn.Module):
+    """P contexts [P, M, d], each with a fixed place of the class name.
+
+    A quarter of them has the name in front, a quarter in the middle and the others at the end. Each
+    step trains the next few of a random order, which is drawn anew when all had their turn.
+    """
+
+    def __init__(self, node: Any, clip: LoadedCLIP, classnames: list[str], seed: int) -> None:
+        super().__init__()
+        prompts, per_step = node.N_PROMPT, node.PROMPT_BS
+        if per_step < 1 or prompts < 1 or prompts % per_step:
+            raise UserError(
+                "TRAINER.PRODA.N_PROMPT must be a multiple of PROMPT_BS, both at least 1, "
+                f"got {prompts} and {per_step}"
+            )
+        width = clip.model.ln_final.weight.shape[0]
+        self.ctx = nn.Parameter(nn.init.normal_(torch.empty(prompts, node.N_CTX, width), std=0.02))
+        quarter = prompts // 4
+        self.places: dict[Position, Tensor] = {
+            "front": torch.arange(quarter),
+            "middle": torch.arange(quarter, 2 * quarter),
+            "end": torch.arange(2 * quarter, prompts),
+        }
+        self.layouts: dict[Position, PromptLayout] = {
+            place: context_layout(classnames, clip.tokenizer, node.N_CTX, place)
+            for place in self.places
+        }
+        start, *stop = token_ids(["."], clip.tokenizer)[0]
+        context = [-1 - m for m in range(node.N_CTX)]
+        self.nameless = PromptLayout(((start, *context, *stop),))
+        self.per_step, self.seed = per_step, seed
+
+    def of_step(self, step: int) -> Tensor:
+        """Indices [PROMPT_BS] of the prompts that a training step uses.
+
+        They depend on nothing but the seed and the step, so a run can be continued anywhere.
+        """
+        cycle, part = divmod(step, len(self.ctx) // self.per_step)
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + cycle)
+        order = torch.randperm(len(self.ctx), generator=generator)
+        return order[part * self.per_step : (part + 1) * self.per_step]
+
+
+class ProDACLIP(PromptedCLIP):
+    """CLIP whose classifier is the mean over prompts of their normalised text features."""
+
+    prompt_learner: PromptDistribution
+
+    def __init__(self, cfg: Any, clip: LoadedCLIP, classnames: list[str]) -> None:
+        super().__init__(cfg, clip)
+        self.node = cfg.TRAINER.PRODA
+        self.prompt_learner = PromptDistribution(self.node, clip, classnames, cfg.SEED)
+        self.step = 0
+
+    def samples(self, chosen: Tensor | None = None) -> Tensor:
+        """Normalised text features [P, C, E] of the chosen prompts, or of all."""
+        learner, features = self.prompt_learner, []
+        for place, prompts in learner.places.items():
+            if chosen is not None:
+                prompts = chosen[torch.isin(chosen, prompts)]
+            if len(prompts):
+                features.append(self.text_encoder(learner.layouts[place], learner.ctx[prompts]))
+        return F.normalize(torch.cat(features).float(), dim=-1)
+
+    def text_features(self) -> Tensor:
+        """Mean [C, E] over all prompts, not normalised again."""
+        return self.samples().mean(dim=0)
+
+    def diversity_loss(self) -> Tensor:
+        """Mean absolute cosine of different prompts without a class name."""
+        count = len(self.prompt_learner.ctx)
+        nameless = self.text_encoder(self.prompt_learner.nameless, self.prompt_learner.ctx)[:, 0]
+        nameless = F.normalize(nameless.float(), dim=-1)  # [P, E]
+        with torch.autocast(nameless.device.type, enabled=False):
+            cosines = (nameless @ nameless.t()).abs()
+        return (cosines.sum() - cosines.trace()) / max(1, count * (count - 1))
+
+    def losses(self, image_features: Tensor, label: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The upper bound for some of the prompts, and the diversity of all."""
+        samples = self.samples(self.prompt_learner.of_step(self.step))
+        logits = self.similarity(image_features, samples.mean(dim=0))
+        scale = self.logit_scale.float().exp()
+        bound = logits + scale**2 / 2 * margin_variance(samples, image_features, label)
+        with penalty_logits(logits if self.node.PENALTY_ON == "mean" else bound):
+            loss = F.cross_entropy(bound, label)
+        return logits, {"loss_upper": loss, "loss_div": self.node.ALPHA * self.diversity_loss()}
+
+
+def margin_variance(samples: Tensor, image_features: Tensor, label: Tensor) -> Tensor:
+    """Variance [B, C] of the difference between each class's product and the true one's.
+
+    The covariance is diagonal over features, full over classes, and divided by P + 1. With d the
+    deviations from the mean, it is the sum over prompts and features of x^2 (d_y - d_c)^2; written
+    out as a square, this takes two matrix products and no tensor with two class axes.
+
+    Args:
+        samples: Text features [P, C, E].
+        image_features: [B, E]
+        label: [B]
+    """
+    with torch.autocast(samples.device.type, enabled=False):
+        deviations = samples - samples.mean(dim=0)
+        squares = image_features**2  # [B, E]
+        alone = squares @ deviations.square().sum(dim=0).t()  # [B, C]
+        own = squares[:, None] * deviations[:, label].transpose(0, 1)  # [B, P, E]
+        mixed = own.flatten(1) @ deviations.transpose(0, 1).flatten(1).t()  # [B, C]
+        variance = (alone.gather(1, label[:, None]) + alone - 2 * mixed) / (len(samples) + 1)
+        # Zero for the true class and nowhere negative, except for rounding.
+        return variance.clamp(min=0).scatter(1, label[:, None], 0)
+
+
+@TRAINER_REGISTRY.register()
+class ProDA(PromptTrainer):
+    """Prompt distribution learning."""
+
+    node = "PRODA"
+    model: ProDACLIP
+
+    def check_cfg(self, cfg: Any) -> None:
+        super().check_cfg(cfg)
+        if cfg.TRAINER.PRODA.PENALTY_ON not in ("mean", "bound"):
+            raise UserError(
+                'TRAINER.PRODA.PENALTY_ON must be "mean" or "bound", '
+                f'got "{cfg.TRAINER.PRODA.PENALTY_ON}"'
+            )
+
+    def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
+        return ProDACLIP(self.cfg, clip, classnames)
+
+    def forward_backward(self, batch: dict[str, Any]) -> dict[str, float]:
+        self.model.step = self.epoch * self.num_batches + self.batch_idx
+        return super().forward_backward(batch)
+
+
+ProDA_CMP = plug(ProDA)
