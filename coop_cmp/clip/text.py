@@ -2,8 +2,9 @@
 
 CLIP's text tower is causal. Tokens behind the end token cannot reach the feature, and the tokens
 that all classes begin with have the same hidden states for every class. So nothing behind the end
-token is computed, the shared prefix is computed once per layer, and each class's own tokens attend
-to it through its keys and values. In the last block only the end token is computed.
+token is computed, the shared prefix is computed once, and each class's own tokens attend to it
+through its keys and values. The last block is computed for the end tokens only. All tokens that
+remain form one packed sequence, so that every layer is one large matrix product.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from coop_cmp.clip.packing import Packing, pack
 from coop_cmp.clip.prompts import PromptLayout
 from coop_cmp.errors import UserError
 
-KeysValues = tuple[Tensor, Tensor]
 # Floats kept per token and channel for the backward pass of one block with frozen weights, and
 # held at once without a backward pass. Measured; only the size of the chunks depends on them.
 GRAPH_FLOATS, WORKING_FLOATS = 20, 16
@@ -91,175 +92,166 @@ class TextEncoder(nn.Module):
         return features if grouped else features[0]
 
     def _shared(self, layout: PromptLayout, context: Tensor, deep: Sequence[Tensor]) -> Tensor:
-        states = self._prefix_states(layout, context, deep)
-        pieces = [self._bucket(layout, bucket, context, states) for bucket in layout.buckets]
-        order = torch.tensor([c for bucket in layout.buckets for c in bucket])
-        return torch.cat(pieces, dim=1)[:, order.argsort().to(pieces[0].device)]
-
-    def _prefix_states(
-        self, layout: PromptLayout, context: Tensor, deep: Sequence[Tensor]
-    ) -> list[KeysValues]:
-        """Keys and values [G, heads, P, d/heads] of the shared prefix in every block."""
-        shared = context[:1] if layout.class_specific else context
-        slots = torch.tensor(layout.prefix)
-        x = self._embed(slots[None], shared)[:, 0] + self._positions(0, len(slots))  # [G, P, d]
-        learned = (slots < 0).nonzero()[:, 0].to(x.device)
-        if len(deep) and any(len(vectors[0]) != len(learned) for vectors in deep):
+        """Run every distinct token once, in chunks of groups and classes that fit the budget."""
+        in_prefix = sum(slot < 0 for slot in layout.prefix)
+        if any(not vectors.shape[1] == layout.n_context == in_prefix for vectors in deep):
             raise UserError(
-                "deep prompts replace the context's hidden states, so the whole context must "
-                'stand before the class name (CLASS_TOKEN_POSITION "end")'
+                "deep prompts replace the context's hidden states, so they need one vector for "
+                "each of the context's, and the whole context must stand before the class name "
+                '(CLASS_TOKEN_POSITION "end")'
             )
-        blocks = self.clip.transformer.resblocks
-        states = []
-        for i, block in enumerate(blocks):
-            if 0 < i <= len(deep):
-                x = x.index_copy(1, learned, deep[i - 1].to(x.dtype).expand(len(x), -1, -1))
-            query, key, value = _heads(block, block.ln_1(x))
-            states.append((key, value))
-            if i + 1 < len(blocks):  # nothing reads the prefix behind the last block's keys
-                mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-                x = _finish(block, x, mixed.transpose(1, 2).flatten(2))
-        return states
-
-    def _bucket(
-        self,
-        layout: PromptLayout,
-        classes: tuple[int, ...],
-        context: Tensor,
-        states: list[KeysValues],
-    ) -> Tensor:
-        """Features [G, C, E] of classes whose sequences have one length, in chunks."""
-        start = len(layout.prefix)
-        slots = torch.tensor([layout.slots[c][start:] for c in classes])  # [C, S]
         if layout.class_specific:
-            context = context[list(classes)]
-        own = self._embed(slots, context, layout.class_specific)  # [G or 1, C, S, d]
-        own = own + self._positions(start, start + slots.shape[1])
-        groups = len(states[0][0])
+            context = context.flatten(0, 1)[None]  # [1, C * M, d]
+        inputs = (context, *deep)
         graph = torch.is_grad_enabled() and any(
-            t.requires_grad for t in (own, *states[-1], self.clip.text_projection)
+            tensor.requires_grad for tensor in (*inputs, *self.parameters())
         )
-        rows = self._rows(slots.shape[1], graph)
-        per_group = min(groups, max(1, rows // len(classes)))
-        per_class = min(len(classes), max(1, rows // per_group))
-        chunked = graph and (per_group < groups or per_class < len(classes))
+        limit = self._token_limit(graph)
+        packings, rows = pack(layout, min(limit, layout.n_tokens), context.device)
+        groups = max(map(len, inputs))
+        per_chunk = max(1, limit // layout.n_tokens)
+        recompute = graph and (len(packings) > 1 or per_chunk < groups)
 
         features = []
-        for g in range(0, groups, per_group):
-            part = [(k[g : g + per_group], v[g : g + per_group]) for k, v in states]
-            x = own[g : g + per_group] if len(own) > 1 else own
-            x = x.expand(len(part[0][0]), -1, -1, -1)
-            row = []
-            for piece in x.split(per_class, dim=1):
-                flat = [tensor for pair in part for tensor in pair]
-                if chunked:
-                    row.append(checkpoint(self._suffix, piece, *flat, use_reentrant=False))
-                else:
-                    row.append(self._suffix(piece, *flat))
-            features.append(torch.cat(row, dim=1))
+        for g in range(0, groups, per_chunk):
+            part = [t[g : g + per_chunk] if len(t) > 1 else t for t in inputs]
+            pieces = [
+                checkpoint(self._packed, packing, *part, use_reentrant=False)
+                if recompute
+                else self._packed(packing, *part)
+                for packing in packings
+            ]
+            features.append(torch.cat(pieces, dim=1).index_select(1, rows))
         return torch.cat(features)
 
-    def _suffix(self, x: Tensor, *states: Tensor) -> Tensor:
-        """Run suffixes [G, C, S, d] through the tower; features [G, C, E] of their end tokens."""
+    def _packed(self, packing: Packing, context: Tensor, *deep: Tensor) -> Tensor:
+        """Features [G, C, E] of the classes of a packing under contexts [G, M, d]."""
+        groups = max(map(len, (context, *deep)))
+        x = self.clip.token_embedding(packing.tokens).to(self.dtype).expand(groups, -1, -1)
+        if len(packing.learned):
+            x = _put(x, packing.learned, context.index_select(1, packing.source))
+        x = x + self.clip.positional_embedding[packing.positions].to(self.dtype)  # [G, P + T, d]
         blocks = self.clip.transformer.resblocks
-        length = x.shape[2]
-        future = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
         for i, block in enumerate(blocks):
-            query, key, value = _heads(block, block.ln_1(x))  # [G, C, heads, S, d/heads]
-            if i + 1 == len(blocks):
-                x, query, future = x[:, :, -1:], query[..., -1:, :], future[-1:]
-            mixed = _attend(query, key, value, states[2 * i], states[2 * i + 1], future)
-            x = _finish(block, x, mixed)
-        return self._project(x[:, :, 0])
+            if 0 < i <= len(deep):
+                x = _put(x, packing.learned, deep[i - 1])
+            query, key, value = _heads(block, block.ln_1(x))
+            if i + 1 == len(blocks):  # nothing but the end tokens is read behind the last block
+                x = x.index_select(1, packing.ends)
+                query = query.index_select(2, packing.ends)
+            x = _finish(block, x, _attend(query, key, value, packing))
+        return self._project(x)
 
     def _naive(self, layout: PromptLayout, context: Tensor, deep: Sequence[Tensor]) -> Tensor:
-        length = self.clip.positional_embedding.shape[0]
+        length, device = len(self.clip.positional_embedding), context.device
         padded = [(*slots, *[0] * (length - len(slots))) for slots in layout.slots]
-        ends = torch.tensor([len(slots) - 1 for slots in layout.slots])
-        slots = torch.tensor(padded)
-        x = self._embed(slots, context, layout.class_specific) + self._positions(0, length)
-        groups, classes = x.shape[:2]
-        x = x.flatten(0, 1)  # [G * C, L, d]
-        learned = (slots[0] < 0).nonzero()[:, 0].to(x.device)
-        mask = torch.full((length, length), float("-inf"), device=x.device, dtype=x.dtype).triu(1)
+        slots = torch.tensor(padded, device=device)  # [C, L]
+        classes = torch.arange(layout.n_classes, device=device)
+        x = self.clip.token_embedding(slots.clamp(min=0)).to(self.dtype)[None]  # [1, C, L, d]
+        if layout.n_context:
+            index = (-1 - slots).clamp(min=0)
+            if layout.class_specific:
+                vectors = context[classes[:, None], index][None]
+            else:
+                vectors = context[:, index]  # [G, C, L, d]
+            x = torch.where(slots[..., None] < 0, vectors.to(self.dtype), x)
+        x = x + self.clip.positional_embedding.to(self.dtype)
+        groups = max([len(x), *map(len, deep)])
+        x = x.expand(groups, -1, -1, -1).flatten(0, 1)  # [G * C, L, d]
+        learned = (slots[0] < 0).nonzero()[:, 0]
+        mask = torch.full((length, length), float("-inf"), device=device, dtype=x.dtype).triu(1)
         for i, block in enumerate(self.clip.transformer.resblocks):
             if 0 < i <= len(deep):
-                vectors = deep[i - 1].to(x.dtype).expand(groups, -1, -1)
-                x = x.index_copy(1, learned, vectors.repeat_interleave(classes, dim=0))
-            x = _whole_block(block, x, mask)
-        x = x.unflatten(0, (groups, classes))
-        return self._project(x[:, torch.arange(classes), ends])
-
-    def _embed(self, slots: Tensor, context: Tensor, class_specific: bool = False) -> Tensor:
-        """Embeddings [G or 1, C, S, d] of slots [C, S], the learned ones taken from the context."""
-        device = self.clip.token_embedding.weight.device
-        slots = slots.to(device)
-        fixed = self.clip.token_embedding(slots.clamp(min=0)).to(self.dtype)  # [C, S, d]
-        is_learned = slots < 0
-        if not bool(is_learned.any()):
-            return fixed[None]
-        index = (-1 - slots).clamp(min=0)
-        if class_specific:  # context [C, M, d]
-            picked = context[torch.arange(len(slots), device=device)[:, None], index][None]
-        else:
-            picked = context[:, index]  # [G, C, S, d]
-        return torch.where(is_learned[..., None], picked.to(self.dtype), fixed)
-
-    def _positions(self, start: int, stop: int) -> Tensor:
-        return self.clip.positional_embedding[start:stop].to(self.dtype)
+                vectors = deep[i - 1].expand(groups, -1, -1)
+                x = _put(x, learned, vectors.repeat_interleave(len(classes), dim=0))
+            x = run_block(block, x, mask)
+        ends = torch.tensor([len(sequence) - 1 for sequence in layout.slots], device=device)
+        return self._project(x.unflatten(0, (groups, -1))[:, classes, ends])
 
     def _project(self, x: Tensor) -> Tensor:
         x = self.clip.ln_final(x)
         projection = self.clip.text_projection
         return projection(x) if isinstance(projection, nn.Module) else x @ projection
 
-    def _rows(self, length: int, graph: bool) -> int:
-        """How many sequences of a length fit in the budget."""
+    def _token_limit(self, graph: bool) -> int:
+        """How many tokens fit in the budget."""
         layers = len(self.clip.transformer.resblocks)
         floats = GRAPH_FLOATS * layers if graph else WORKING_FLOATS
         size = torch.empty((), dtype=self.dtype).element_size()
-        return max(1, self.budget // (floats * length * self.width * size))
+        return max(1, self.budget // (floats * self.width * size))
+
+
+def _put(x: Tensor, places: Tensor, vectors: Tensor) -> Tensor:
+    """Replace x [G, L, d] at places [K] by vectors [G or 1, K, d]."""
+    return x.index_copy(1, places, vectors.to(x.dtype).expand(len(x), -1, -1))
 
 
 def _heads(block: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values [..., heads, S, d/heads] of normalised states [..., S, d]."""
+    """Queries, keys and values [G, heads, L, d/heads] of normalised states [G, L, d]."""
     attention = block.attn
     packed = F.linear(x, attention.in_proj_weight, attention.in_proj_bias)
     query, key, value = packed.unflatten(-1, (3, attention.num_heads, -1)).unbind(-3)
-    return query.transpose(-3, -2), key.transpose(-3, -2), value.transpose(-3, -2)
+    return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
 
 
-def _attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    prefix_key: Tensor,
-    prefix_value: Tensor,
-    mask: Tensor,
-) -> Tensor:
-    """Attention of suffixes to their group's prefix and to themselves.
-
-    The classes of a group share the prefix, so all their queries meet its keys in one product and
-    the keys are never copied per class.
+def _attend(query: Tensor, key: Tensor, value: Tensor, packing: Packing) -> Tensor:
+    """Attention of the prefix to itself, and of each class's own tokens to the prefix and to them.
 
     Args:
-        query: [G, C, heads, Q, d/heads]; key, value: [G, C, heads, S, d/heads].
-        prefix_key, prefix_value: [G, heads, P, d/heads].
-        mask: [Q, S], true where a query must not look.
+        query: [G, heads, P + T, d/heads], or [G, heads, C, d/heads] for the end tokens alone.
+        key, value: [G, heads, P + T, d/heads].
+        packing: Which token belongs to whom.
 
     Returns:
-        [G, C, Q, d]
+        [G, P + T, d] or [G, C, d]
     """
-    classes, queries = query.shape[1], query.shape[3]
+    sizes = [packing.prefix, *(n * length for n, length in packing.buckets)]
+    first_key, *keys = key.split(sizes, dim=2)
+    first_value, *values = value.split(sizes, dim=2)
+    mixed = []
+    if query.shape[2] == key.shape[2]:
+        first_query, *queries = query.split(sizes, dim=2)
+        mixed.append(
+            F.scaled_dot_product_attention(first_query, first_key, first_value, is_causal=True)
+        )
+    else:
+        queries = list(query.split([n for n, _ in packing.buckets], dim=2))
+    for i, (n, length) in enumerate(packing.buckets):
+        future = packing.future[:length, :length]
+        own_key, own_value = keys[i].unflatten(2, (n, -1)), values[i].unflatten(2, (n, -1))
+        mixed.append(_attend_own(queries[i], first_key, first_value, own_key, own_value, future))
+    return torch.cat(mixed, dim=2).transpose(1, 2).flatten(2)
+
+
+def _attend_own(
+    query: Tensor,
+    prefix_key: Tensor,
+    prefix_value: Tensor,
+    key: Tensor,
+    value: Tensor,
+    future: Tensor,
+) -> Tensor:
+    """Attention of n classes' own tokens to the prefix and to those of their class before them.
+
+    All queries meet the prefix in one product; its keys are never copied per class.
+
+    Args:
+        query: [G, heads, n * Q, d/heads] of the last Q tokens of each class.
+        prefix_key, prefix_value: [G, heads, P, d/heads].
+        key, value: [G, heads, n, S, d/heads].
+        future: [S, S], true where a token must not look.
+
+    Returns:
+        [G, heads, n * Q, d/heads]
+    """
     query = query * query.shape[-1] ** -0.5
-    rows = query.transpose(1, 2).flatten(2, 3)  # [G, heads, C * Q, d/heads]
-    to_prefix = (rows @ prefix_key.transpose(-1, -2)).unflatten(2, (classes, queries))
-    to_own = (query @ key.transpose(-1, -2)).masked_fill(mask, float("-inf")).transpose(1, 2)
-    weights = torch.cat([to_prefix, to_own], dim=-1).softmax(dim=-1)  # [G, heads, C, Q, P + S]
-    for_prefix, for_own = weights.to(value.dtype).split([prefix_key.shape[2], key.shape[3]], dim=-1)
-    mixed = (for_prefix.flatten(2, 3) @ prefix_value).unflatten(2, (classes, queries))
-    mixed = mixed + (for_own.transpose(1, 2) @ value).transpose(1, 2)  # [G, heads, C, Q, d/heads]
-    return mixed.permute(0, 2, 3, 1, 4).flatten(3)
+    to_prefix = query @ prefix_key.transpose(-1, -2)
+    to_own = query.unflatten(2, (key.shape[2], -1)) @ key.transpose(-1, -2)  # [G, heads, n, Q, S]
+    to_own = to_own.masked_fill(future[-to_own.shape[3] :], float("-inf")).flatten(2, 3)
+    weights = torch.cat([to_prefix, to_own], dim=-1).softmax(dim=-1).to(value.dtype)
+    for_prefix, for_own = weights.split([prefix_key.shape[2], key.shape[3]], dim=-1)
+    mixed = for_own.unflatten(2, (key.shape[2], -1)) @ value
+    return mixed.flatten(2, 3) + for_prefix @ prefix_value
 
 
 def _finish(block: Any, x: Tensor, mixed: Tensor) -> Tensor:
@@ -271,8 +263,8 @@ def _finish(block: Any, x: Tensor, mixed: Tensor) -> Tensor:
     return x + (scale_2(out) if scale_2 is not None else out)
 
 
-def _whole_block(block: Any, x: Tensor, mask: Tensor) -> Tensor:
-    """Run a block as its library does, on sequences [N, L, d]."""
+def run_block(block: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Run a block of either tower as its library does, on sequences [N, L, d]."""
     if hasattr(block, "attn_mask"):  # OpenAI's block knows its mask and puts the batch second
         return block(x.transpose(0, 1)).transpose(0, 1)
     if block.attn.batch_first:

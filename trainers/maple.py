@@ -1,0 +1,108 @@
+"""MaPLe: Khattak et al., "MaPLe: Multi-modal Prompt Learning", CVPR 2023.
+
+Vectors are learned in the first layers of the text tower and, through a linear map for each layer,
+become tokens in the same layers of the image tower.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from dassl.engine import TRAINER_REGISTRY
+from torch import Tensor, nn
+
+from coop_cmp import plug
+from coop_cmp.clip import (
+    LoadedCLIP,
+    check_vision_transformer,
+    context_layout,
+    prompted_image_features,
+    word_vectors,
+)
+from coop_cmp.errors import UserError
+from trainers.base import PromptedCLIP, PromptTrainer
+
+
+class MultiModalPromptLearner(nn.Module):
+    """Text vectors [M, d_t] for J layers and linear maps of them to the image tower's width.
+
+    With words to start from (CTX_INIT), the first layer's vectors begin as the first M of them and
+    the other words stay where they are. All maps behind the first layer start alike.
+    """
+
+    def __init__(self, node: Any, clip: LoadedCLIP, classnames: list[str]) -> None:
+        super().__init__()
+        text_width = clip.model.ln_final.weight.shape[0]
+        image_width = clip.model.visual.conv1.weight.shape[0]
+        count, depth = node.N_CTX, node.PROMPT_DEPTH
+        words = node.CTX_INIT.replace("_", " ").strip()
+        random = [nn.init.normal_(torch.empty(count, text_width), std=0.02) for _ in range(depth)]
+        if words:
+            known = word_vectors(words, clip.tokenizer, clip.model.token_embedding)
+            if len(known) < count:
+                raise UserError(
+                    f'TRAINER.MAPLE.CTX_INIT "{words}" has fewer words than N_CTX ({count}): give '
+                    'more words, or "" for random vectors'
+                )
+            random[0] = known[:count].clone()
+        self.ctx = nn.Parameter(random[0])
+        self.compound_prompts_text = nn.ParameterList(random[1:])
+        self.proj = nn.Linear(text_width, image_width)
+        first = nn.Linear(text_width, image_width)
+        self.compound_prompt_projections = nn.ModuleList()
+        for _ in range(depth - 1):
+            layer = nn.Linear(text_width, image_width)
+            layer.load_state_dict(first.state_dict())
+            self.compound_prompt_projections.append(layer)
+        self.layout = context_layout(classnames, clip.tokenizer, count, words=words)
+
+    def image_prompts(self) -> list[Tensor]:
+        """Tokens [M, d_v] for the first J layers of the image tower."""
+        deep = zip(self.compound_prompt_projections, self.compound_prompts_text, strict=True)
+        return [self.proj(self.ctx), *(layer(vectors) for layer, vectors in deep)]
+
+
+class MaPLeCLIP(PromptedCLIP):
+    """CLIP with learned vectors in both towers."""
+
+    prompt_learner: MultiModalPromptLearner
+
+    def __init__(self, cfg: Any, clip: LoadedCLIP, classnames: list[str]) -> None:
+        super().__init__(cfg, clip)
+        check_vision_transformer(clip.name, self.visual)
+        towers = (clip.model.transformer, self.visual.transformer)
+        deepest = min(len(tower.resblocks) for tower in towers)
+        node = cfg.TRAINER.MAPLE
+        if not 1 <= node.PROMPT_DEPTH <= deepest:
+            raise UserError(
+                f"TRAINER.MAPLE.PROMPT_DEPTH must be from 1 to {deepest}, the layers of "
+                f"{clip.name}, got {node.PROMPT_DEPTH}"
+            )
+        self.prompt_learner = MultiModalPromptLearner(node, clip, classnames)
+
+    def encode_image(self, image: Tensor) -> Tensor:
+        """Normalised image features [B, E], with gradients to the prompts."""
+        prompts = self.prompt_learner.image_prompts()
+        image = image.to(self.text_encoder.dtype)
+        return F.normalize(prompted_image_features(self.visual, image, prompts).float(), dim=-1)
+
+    def encode_text(self) -> Tensor:
+        """Text features [C, E] of the prompts."""
+        learner = self.prompt_learner
+        return self.text_encoder(learner.layout, learner.ctx, list(learner.compound_prompts_text))
+
+
+@TRAINER_REGISTRY.register()
+class MaPLe(PromptTrainer):
+    """Multi-modal prompt learning: cross-entropy of the class logits."""
+
+    node = "MAPLE"
+    folders = ("prompt_learner", "MultiModalPromptLearner")
+
+    def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
+        return MaPLeCLIP(self.cfg, clip, classnames)
+
+
+MaPLe_CMP = plug(MaPLe)
