@@ -110,12 +110,14 @@ class PromptTrainer(TrainerX):
         return self.cfg.TRAINER[self.node].PREC
 
     def check_cfg(self, cfg: Any) -> None:
-        precision = cfg.TRAINER[self.node].PREC
-        if precision not in PRECISIONS:
+        node = cfg.TRAINER[self.node]
+        if node.PREC not in PRECISIONS:
             raise UserError(
                 f"TRAINER.{self.node}.PREC must be one of {', '.join(PRECISIONS)}, "
-                f'got "{precision}"'
+                f'got "{node.PREC}"'
             )
+        if "N_CTX" in node and node.N_CTX < 1:
+            raise UserError(f"TRAINER.{self.node}.N_CTX must be at least 1, got {node.N_CTX}")
         if cfg.MODEL.LEARNABLE_DTYPE not in ("fp32", "model"):
             raise UserError(
                 'MODEL.LEARNABLE_DTYPE must be "fp32" or "model", '

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from coop_cmp import plug
 from coop_cmp.clip import LoadedCLIP, context_layout, word_vectors
 from coop_cmp.clip.prompts import Position
-from coop_cmp.errors import UserError
 from trainers.base import PromptedCLIP, PromptTrainer
 
 
@@ -39,8 +38,6 @@ class PromptLearner(nn.Module):
         class_specific = class_specific and not words
         if words:
             vectors = word_vectors(words, clip.tokenizer, clip.model.token_embedding)
-        elif node.N_CTX < 1:
-            raise UserError(f"N_CTX must be at least 1, got {node.N_CTX}")
         else:
             groups = (len(classnames),) if class_specific else ()
             width = clip.model.ln_final.weight.shape[0]

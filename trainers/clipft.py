@@ -1,0 +1,132 @@
+"""CLIP fine-tuning: all weights of CLIP are trained on the few labelled images.
+
+FT-CE: cross-entropy over the classes, whose template is encoded anew in every step.
+FT-Contrastive: CLIP's own loss on images and their classes' captions, as in Goyal et al., "Finetune
+Like You Pretrain", CVPR 2023.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from dassl.engine import TRAINER_REGISTRY
+from dassl.optim import build_optimizer
+from torch import Tensor, nn
+
+from coop_cmp import plug
+from coop_cmp.clip import LoadedCLIP, PromptLayout, clean, template_of, text_layout
+from coop_cmp.errors import UserError
+from trainers.base import PromptedCLIP, PromptTrainer
+
+MODES = ("FT-CE", "FT-Contrastive")
+EXCLUDED = -1e4  # a logit that takes no part in a softmax, and is finite
+
+
+class FineTunedCLIP(PromptedCLIP):
+    """CLIP whose classifier is the encoded template of the data set."""
+
+    def __init__(self, cfg: Any, clip: LoadedCLIP, classnames: list[str]) -> None:
+        super().__init__(cfg, clip)
+        self.node = cfg.TRAINER.CLIPFT
+        template = template_of(cfg)
+        texts = [template.format(clean(name)) for name in classnames]
+        self.layout = text_layout(texts, clip.tokenizer)
+        clip.model.requires_grad_(self.node.TRAIN_TEXT)
+        clip.model.logit_scale.requires_grad_(self.node.TRAIN_SCALE)
+        clip.model.visual.requires_grad_(True)
+        self.clip = clip.model
+        self._frozen_text: Tensor | None = None
+        print(f"Template: {template}")
+
+    def encode_image(self, image: Tensor) -> Tensor:
+        """Normalised image features [B, E], with gradients to the image tower."""
+        return F.normalize(self.visual(image).float(), dim=-1)
+
+    def encode_text(self) -> Tensor:
+        """Text features [C, E] of the template; computed once if the text tower is frozen."""
+        if self.node.TRAIN_TEXT:
+            return self.text_encoder(self.layout)
+        if self._frozen_text is None:
+            self._frozen_text = self.text_encoder(self.layout)
+        return self._frozen_text
+
+    def losses(self, image_features: Tensor, label: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Logits [B, C] and the loss of the mode.
+
+        FT-Contrastive only encodes the classes of the batch; the logits of others are -inf.
+        """
+        if self.node.MODE == "FT-CE":
+            return super().losses(image_features, label)
+        classes, caption = label.unique(return_inverse=True)
+        slots = tuple(self.layout.slots[c] for c in classes.tolist())
+        text = F.normalize(self.text_encoder(PromptLayout(slots)).float(), dim=-1)
+        known = self.similarity(image_features, text)  # [B, classes of the batch]
+        logits = known.new_full((len(label), self.layout.n_classes), float("-inf"))
+        logits[:, classes] = known.detach()
+        return logits, {"loss_contrastive": contrastive_loss(known[:, caption], label)}
+
+
+def contrastive_loss(products: Tensor, label: Tensor) -> Tensor:
+    """Cross-entropy of images against captions and of captions against images, averaged.
+
+    Other images of the same class are neither right nor wrong: they are left out.
+
+    Args:
+        products: Scaled similarities [B, B] of the images with each other's captions.
+        label: Class indices [B].
+    """
+    pair = torch.arange(len(label), device=label.device)
+    same = (label[:, None] == label) & (pair[:, None] != pair)
+    products = products.masked_fill(same, EXCLUDED)
+    return (F.cross_entropy(products, pair) + F.cross_entropy(products.t(), pair)) / 2
+
+
+@TRAINER_REGISTRY.register()
+class CLIPFT(PromptTrainer):
+    """Full fine-tuning, in single precision or under autocast."""
+
+    node = "CLIPFT"
+    folders = ("clip",)
+    model: FineTunedCLIP
+
+    @property
+    def learner(self) -> nn.Module:
+        """All of CLIP, with what is frozen: a checkpoint can serve as weights elsewhere."""
+        return self.model.clip
+
+    @property
+    def precision(self) -> Any:
+        """``fp16`` is taken as ``amp``: weights in half precision cannot be trained."""
+        return super().precision.replace("fp16", "amp")
+
+    def check_cfg(self, cfg: Any) -> None:
+        super().check_cfg(cfg)
+        node = cfg.TRAINER.CLIPFT
+        if node.MODE not in MODES:
+            raise UserError(f'TRAINER.CLIPFT.MODE must be {" or ".join(MODES)}, got "{node.MODE}"')
+        if node.MAX_NORM <= 0:
+            raise UserError(f"TRAINER.CLIPFT.MAX_NORM must be above 0, got {node.MAX_NORM}")
+
+    def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
+        return FineTunedCLIP(self.cfg, clip, classnames)
+
+    def trained(self) -> list[nn.Parameter]:
+        """The parameters that are not frozen."""
+        return [p for p in self.learner.parameters() if p.requires_grad]
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        group = {"params": self.trained(), "eps": self.cfg.TRAINER.CLIPFT.EPS}
+        return build_optimizer(self.learner, self.cfg.OPTIM, param_groups=[group])
+
+    def before_step(self) -> None:
+        self.scaler.unscale_(self.optim)
+        nn.utils.clip_grad_norm_(self.trained(), self.cfg.TRAINER.CLIPFT.MAX_NORM)
+
+    def set_model_mode(self, mode: str = "train", names: Any = None) -> None:
+        """Always ``eval``: BatchNorm keeps CLIP's statistics."""
+        super().set_model_mode("eval", names)
+
+
+CLIPFT_CMP = plug(CLIPFT)
