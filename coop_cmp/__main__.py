@@ -68,14 +68,14 @@ def _show_trainers(script: Path) -> None:
     from dassl.engine import TRAINER_REGISTRY
     from tabulate import tabulate
 
-    from coop_cmp.plugin import twin_names
+    from coop_cmp.plugin import twins
 
     before = TRAINER_REGISTRY.registered_names()
     runpy.run_path(str(script), run_name="imported")  # its imports register the trainers
     every = TRAINER_REGISTRY.registered_names()
     # Upstream Dassl brings twenty trainers of its own, which a checkout's users do not look for.
     offered = [name for name in every if name not in before] or every
-    print(tabulate(twin_names(offered).items(), headers=["trainer", "with the penalty"]))
+    print(tabulate(twins(offered).items(), headers=["trainer", "with the penalty"]))
 
 
 if __name__ == "__main__":

@@ -41,9 +41,14 @@ def prepare() -> None:
     _wrap(dassl.engine.SimpleTrainer, "test", _naming_the_split)
 
 
-def twin_names(trainers: list[str]) -> dict[str, str]:
-    """From each of these trainers to its twin, without those that are twins themselves."""
-    return {name: name + SUFFIX for name in trainers if not name.endswith(SUFFIX)}
+def twins(trainers: list[str]) -> dict[str, str]:
+    """The names of these trainers' twins; of those that train and are not twins themselves."""
+    from dassl.engine import TRAINER_REGISTRY, TrainerBase
+
+    def trains(name: str) -> bool:
+        return TRAINER_REGISTRY.get(name).forward_backward is not TrainerBase.forward_backward
+
+    return {name: name + SUFFIX for name in trainers if not name.endswith(SUFFIX) and trains(name)}
 
 
 def ensure_trainer(name: str) -> None:
@@ -59,10 +64,9 @@ def ensure_trainer(name: str) -> None:
         return
     baseline = name.removesuffix(SUFFIX)
     if baseline not in known or baseline == name:
-        offered = [*known, *twin_names(known).values()]
+        hint = closest(name, [*known, *twins(known).values()])
         raise UserError(
-            f'there is no trainer "{name}"{closest(name, offered)}; '
-            "python -m coop_cmp --list shows what this checkout offers"
+            f'there is no trainer "{name}" (python -m coop_cmp --list shows all there are){hint}'
         )
     plug(TRAINER_REGISTRY.get(baseline))
     print(f"coop_cmp: {name} is {baseline} with the confidence misalignment penalty")
