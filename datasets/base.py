@@ -52,14 +52,14 @@ def data_folder(cfg: Any, name: str) -> str:
     """The folder ``name`` below DATASET.ROOT, which must exist."""
     if not cfg.DATASET.ROOT:
         raise UserError(
-            f"no data folder given: {cfg.DATASET.NAME} is looked for as {name or '.'}/ below "
-            "--root (DATASET.ROOT); see docs/datasets.md"
+            f"no data folder given: {cfg.DATASET.NAME} is looked for in {name or 'the folder'} "
+            "below --root (DATASET.ROOT); see docs/datasets.md"
         )
     folder = os.path.join(os.path.abspath(os.path.expanduser(cfg.DATASET.ROOT)), name)
     if not os.path.isdir(folder):
         raise UserError(
-            f"{cfg.DATASET.NAME}: no folder {folder}; give the folder that holds {name}/ as --root "
-            "(DATASET.ROOT), and see docs/datasets.md for its layout"
+            f"{cfg.DATASET.NAME}: no folder {folder}; --root (DATASET.ROOT) must be the folder "
+            f"that holds {name or 'the images'}, see docs/datasets.md for the layout"
         )
     return folder
 

@@ -60,6 +60,8 @@ def list_images(
     listed: dict[str, list[str]] = {}
     for folder in folders:
         path = os.path.join(image_dir, folder)
+        if not os.path.isdir(path):
+            raise UserError(f"no folder {path}; see docs/datasets.md for the layout")
         stamp = os.stat(path).st_mtime_ns
         names = known[folder][1] if known.get(folder, (None,))[0] == stamp else _scan(path)
         if not names:

@@ -25,21 +25,7 @@ class ImageFolder(ClassFolderDataset):
     split_file = "split.json"
 
     def read(self, cfg: Any) -> Split:
-        """Read the images and name the classes."""
-        split = self._read(cfg)
-        names = tuple(getattr(cfg.DATASET, "CLASSNAMES", ()))
-        if not names:
-            return split
-        self.check(split)
-        count = 1 + max(label for _, label, _ in split.train)
-        if len(names) != count:
-            raise UserError(
-                f"DATASET.CLASSNAMES must name the {count} classes of {self.dataset_dir}, "
-                f"got {len(names)} names"
-            )
-        return Split(*([(path, y, names[y]) for path, y, _ in items] for items in split))
-
-    def _read(self, cfg: Any) -> Split:
+        """Read ``split.json``, list the folders, or split them where that is asked for."""
         split_path = Path(self.dataset_dir, self.split_file)
         if split_path.is_file():
             return read_split(split_path)
@@ -53,6 +39,19 @@ class ImageFolder(ClassFolderDataset):
         split = self.new_split()
         store(split_path, to_json(split._asdict()))
         return split
+
+    def select(self, cfg: Any, split: Split) -> Split:
+        """Name the classes, then choose images as everywhere."""
+        names = tuple(getattr(cfg.DATASET, "CLASSNAMES", ()))
+        count = len({label for _, label, _ in split.train})
+        if names and len(names) != count:
+            raise UserError(
+                f"DATASET.CLASSNAMES must name the {count} classes of {self.dataset_dir}, "
+                f"got {len(names)} names"
+            )
+        if names:
+            split = Split(*([(path, y, names[y]) for path, y, _ in items] for items in split))
+        return super().select(cfg, split)
 
     def _list_parts(self) -> Split:
         classes = list_folders(Path(self.dataset_dir, "train"))

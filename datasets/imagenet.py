@@ -63,9 +63,10 @@ class WordNetDataset(FewShotDataset):
             parts: for each part the folders of those classes, below ``image_dir``.
         """
         classnames = read_classnames(self.dataset_dir)
-        self.notes += classname_problems(classnames)
-        for note in self.notes:
-            print(f"Warning: {note}; see docs/datasets.md")
+        problems = classname_problems(classnames)
+        self.notes += problems
+        for problem in problems:
+            print(f"Warning: {problem}; see docs/datasets.md")
         unnamed = [i for i in ids if i not in classnames]
         if unnamed or not ids:
             raise UserError(
@@ -74,6 +75,8 @@ class WordNetDataset(FewShotDataset):
             )
         order = {wordnet_id: index for index, wordnet_id in enumerate(sorted(classnames))}
         self.imagenet_indices = [order[i] for i in ids]
+        if len(ids) < len(classnames):
+            self.notes.append(f"probabilities over the {len(ids)} classes of this set only")
         files = list_images(self.image_dir, chain(*parts), self.dataset_dir)
         names = [classnames[i] for i in ids]
         return [

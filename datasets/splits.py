@@ -70,8 +70,9 @@ def check_split(split: Split, source: str) -> None:
                     f"({part} entry {path!r})"
                 )
     trained = {label for _, label, _ in split.train}
-    if not trained:
-        raise UserError(f"{source}: the training list is empty")
+    for part in ("train", "test"):
+        if not getattr(split, part):
+            raise UserError(f"{source}: the {part} list is empty")
     absent = sorted(set(range(max(names) + 1)) - trained)
     if absent:
         name = names.get(absent[0], "no name")

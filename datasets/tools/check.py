@@ -19,6 +19,7 @@ from dassl.utils import read_image
 from coop_cmp.config import extend_cfg, merge_file
 from coop_cmp.errors import UserError, closest
 from datasets.base import FewShotDataset
+from datasets.imagenet import WordNetDataset, classname_problems, read_classnames
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "datasets"
 SAMPLE = 64  # images opened per data set unless all are
@@ -97,7 +98,9 @@ def check_one(stem: str, cls: type[FewShotDataset], root: str, *, full: bool) ->
     for what, expected in (cls.sizes._asdict() if cls.sizes else {}).items():
         if report.counts[what] != expected:
             report.problems.append(f"{report.counts[what]} {what}, not {expected}")
-    report.problems += dataset.notes + repeated(paths)
+    if isinstance(dataset, WordNetDataset):
+        report.problems += classname_problems(read_classnames(dataset.dataset_dir))
+    report.problems += repeated(paths)
     everything = sorted({path for part in paths.values() for path in part})
     open_images(report, everything if full else everything[:: 1 + len(everything) // SAMPLE])
     report.state = "problems" if report.problems else "ok"

@@ -13,15 +13,10 @@ from PIL import Image
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
 from datasets.files import list_folders
-from datasets.imagenet import CLASSNAMES, ImageNet
-from datasets.imagenet_a import ImageNetA
-from datasets.imagenet_r import ImageNetR
-from datasets.imagenet_sketch import ImageNetSketch
-from datasets.imagenetv2 import ImageNetV2
+from datasets.imagenet import CLASSNAMES, ImageNet, ShiftedTestSet
 from datasets.tools.cifar10 import prepare_cifar10
 from datasets.ucf101 import UCF101, spaced
 
-IMAGENETS = (ImageNet, ImageNetV2, ImageNetSketch, ImageNetA, ImageNetR)
 UNPACKERS = {
     "bsdtar": ["bsdtar", "-xf", "{archive}", "-C", "{folder}"],
     "unrar": ["unrar", "x", "-inul", "{archive}", "{folder}/"],
@@ -90,19 +85,20 @@ def middle_frame(video: Path) -> Image.Image:
 def prepare_imagenet(source: Path, root: Path) -> str:
     """Write ``classnames.txt`` from a folder with the 1,000 class folders and CLIP's names.
 
-    It goes into the folder of ImageNet and of each of its shifted test sets that is there.
+    It goes into the folders of ImageNet and its shifted test sets that are there without one.
     """
     from open_clip import IMAGENET_CLASSNAMES
 
     ids = list_folders(source)
-    if len(ids) != len(IMAGENET_CLASSNAMES) or not all(i.startswith("n") for i in ids):
-        raise UserError(f"{source} must hold the 1000 class folders such as n01440764")
+    if len(ids) != len(IMAGENET_CLASSNAMES) or ids[0] != "n01440764":
+        raise UserError(f"{source} must hold the 1000 class folders, from n01440764 on")
     text = "".join(f"{i} {name}\n" for i, name in zip(ids, IMAGENET_CLASSNAMES, strict=True))
-    folders = [root / cls.dataset_dir for cls in IMAGENETS if (root / cls.dataset_dir).is_dir()]
+    families = (root / cls.dataset_dir for cls in (ImageNet, *ShiftedTestSet.__subclasses__()))
+    folders = [f for f in families if f.is_dir() and not (f / CLASSNAMES).exists()]
     for folder in folders:
         with atomic_write(folder / CLASSNAMES) as file:
             file.write(text.encode())
-    return f"wrote {CLASSNAMES} into {', '.join(map(str, folders)) or 'no folder: none is there'}"
+    return f"wrote {CLASSNAMES} into {', '.join(map(str, folders)) or 'no folder: none lacks it'}"
 
 
 PREPARE: dict[str, Callable[[Path, Path], str]] = {

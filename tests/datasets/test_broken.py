@@ -1,0 +1,103 @@
+"""Each kind of broken folder has a message of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coop_cmp.errors import UserError
+from tests.datasets.trees import build, pets
+
+SPLIT = "split_zhou_OxfordPets.json"
+
+
+def change(folder: Path, part: str, index: int, entry: list[Any]) -> None:
+    content = json.loads((folder / SPLIT).read_text())
+    content[part][index] = entry
+    (folder / SPLIT).write_text(json.dumps(content))
+
+
+def test_no_root_names_the_option(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"OxfordPets .*oxford_pets.*--root.*docs/datasets.md"):
+        build("OxfordPets", "")
+
+
+def test_a_wrong_root_names_the_folder_that_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=rf"no folder {tmp_path}/oxford_pets; --root.*docs/"):
+        build("OxfordPets", tmp_path)
+
+
+def test_a_missing_split_file_names_it_its_place_and_its_source(tmp_path: Path) -> None:
+    folder = pets(tmp_path)
+    (folder / SPLIT).unlink()
+    with pytest.raises(UserError) as caught:
+        build("OxfordPets", tmp_path)
+    message = str(caught.value)
+    assert str(folder / SPLIT) in message
+    assert "https://drive.google.com/file/d/1501r8Ber4nNKvmlFVQZ8SeUHTcdTTEqs" in message
+    assert "DATASET.ALLOW_NEW_SPLIT True" in message
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"train": []}', '{"train": 1}', '{"train": [[1]]}']
+)
+def test_a_file_that_is_no_split_is_refused(tmp_path: Path, content: str) -> None:
+    folder = pets(tmp_path)
+    (folder / SPLIT).write_text(content)
+    with pytest.raises(UserError, match=r"is not a split file.*download it again"):
+        build("OxfordPets", tmp_path)
+
+
+def test_missing_images_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
+    folder = pets(tmp_path)
+    (folder / "images" / "pug_3.jpg").unlink()
+    (folder / "images" / "beagle_t.jpg").unlink()
+    with pytest.raises(UserError, match=r"2 images of the split are missing.*'pug_3.jpg'"):
+        build("OxfordPets", tmp_path, NUM_SHOTS=1)
+
+
+def test_a_missing_image_folder_is_the_same_message(tmp_path: Path) -> None:
+    folder = pets(tmp_path)
+    (folder / "images").rename(folder / "pictures")
+    with pytest.raises(UserError, match="45 images of the split are missing"):
+        build("OxfordPets", tmp_path)
+
+
+@pytest.mark.parametrize("path", ["../../secret.jpg", "/etc/passwd", "a/../../b.jpg", "..\\x.jpg"])
+def test_a_path_that_leaves_the_data_folder_is_refused(tmp_path: Path, path: str) -> None:
+    folder = pets(tmp_path)
+    (tmp_path / "secret.jpg").write_bytes((folder / "images" / "pug_1.jpg").read_bytes())
+    change(folder, "val", 2, [path, 1, "birman"])
+    with pytest.raises(UserError, match=r"val entry .* leaves the data folder: refused"):
+        build("OxfordPets", tmp_path)
+
+
+@pytest.mark.parametrize("label", [-1, 1.0, "1", None, True])
+def test_a_label_that_is_no_class_number_is_refused(tmp_path: Path, label: object) -> None:
+    change(pets(tmp_path), "test", 1, ["birman_t.jpg", label, "birman"])
+    with pytest.raises(UserError, match=r"label of test entry 'birman_t.jpg' must be a whole"):
+        build("OxfordPets", tmp_path)
+
+
+def test_a_class_without_training_images_is_named(tmp_path: Path) -> None:
+    change(pets(tmp_path), "test", 0, ["beagle_t.jpg", 4, "sphynx"])
+    with pytest.raises(UserError, match=r"labels must be 0 to 4.*2 of them have none.*3 \(no name"):
+        build("OxfordPets", tmp_path)
+
+
+def test_a_label_with_two_names_is_refused(tmp_path: Path) -> None:
+    change(pets(tmp_path), "test", 0, ["beagle_t.jpg", 0, "basset"])
+    with pytest.raises(UserError, match="label 0 has two class names, 'beagle' and 'basset'"):
+        build("OxfordPets", tmp_path)
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_an_empty_list_is_refused(tmp_path: Path, part: str) -> None:
+    folder = pets(tmp_path)
+    content = json.loads((folder / SPLIT).read_text())
+    (folder / SPLIT).write_text(json.dumps(content | {part: []}))
+    with pytest.raises(UserError, match=f"the {part} list is empty"):
+        build("OxfordPets", tmp_path)

@@ -1,0 +1,165 @@
+"""A user's own images, and images as the loaders see them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dassl.data import DataManager
+from dassl.data.datasets import DATASET_REGISTRY
+from PIL import Image
+
+from coop_cmp.clip.templates import template_of
+from coop_cmp.config import merge_file
+from coop_cmp.errors import UserError
+from datasets.base import FewShotDataset
+from datasets.splits import Split
+from tests.datasets.trees import build, config, entries, write_images, write_split
+
+CONFIGS = Path(__file__).parents[2] / "configs" / "datasets"
+
+
+def parts(root: Path, *names: str) -> None:
+    write_images(
+        root, (f"{part}/{c}/{i}.png" for part in names for c in ("tabby", "a") for i in (0, 1))
+    )
+
+
+def test_train_val_and_test_folders_are_read(tmp_path: Path) -> None:
+    parts(tmp_path, "train", "val", "test")
+    dataset = build("ImageFolder", tmp_path)
+    assert dataset.classnames == ["a", "tabby"]
+    assert entries(dataset.test, tmp_path) == [
+        ("test/a/0.png", 0, "a"),
+        ("test/a/1.png", 0, "a"),
+        ("test/tabby/0.png", 1, "tabby"),
+        ("test/tabby/1.png", 1, "tabby"),
+    ]
+    assert len(dataset.val) == 4
+
+
+def test_the_validation_folder_may_be_missing(tmp_path: Path) -> None:
+    parts(tmp_path, "train", "test")
+    assert build("ImageFolder", tmp_path, NUM_SHOTS=1).val is None
+
+
+def test_classes_are_named_in_the_yaml_file(tmp_path: Path) -> None:
+    parts(tmp_path, "train", "test")
+    yaml = tmp_path / "cats.yaml"
+    yaml.write_text(
+        'DATASET:\n  NAME: "ImageFolder"\n  TEMPLATE: "a drawing of {}."\n'
+        '  CLASSNAMES: ["Abyssinian", "tabby cat"]\n'
+    )
+    cfg = config("", tmp_path).clone()
+    cfg.defrost()
+    merge_file(cfg, str(yaml), "--dataset-config-file")
+    dataset = DATASET_REGISTRY.get(cfg.DATASET.NAME)(cfg)
+    assert dataset.classnames == ["Abyssinian", "tabby cat"]
+    assert template_of(cfg) == "a drawing of {}."
+
+
+def test_the_wrong_number_of_class_names_is_refused(tmp_path: Path) -> None:
+    parts(tmp_path, "train", "test")
+    with pytest.raises(UserError, match=r"CLASSNAMES must name the 2 classes .* got 1 names"):
+        build("ImageFolder", tmp_path, CLASSNAMES=("tabby",))
+
+
+def test_a_split_file_decides_where_there_is_one(tmp_path: Path) -> None:
+    write_images(tmp_path, (f"{c}/{i}.png" for c in ("cat", "dog") for i in range(2)))
+    train = [("cat/0.png", 0, "cat"), ("dog/0.png", 1, "dog")]
+    test = [("cat/1.png", 0, "cat")]
+    write_split(tmp_path / "split.json", train, [], test)
+    dataset = build("ImageFolder", tmp_path)
+    assert entries(dataset.train_x, tmp_path) == train
+    assert entries(dataset.test, tmp_path) == test
+
+
+def test_a_split_is_made_only_when_asked_for_and_then_kept(tmp_path: Path) -> None:
+    write_images(tmp_path, (f"{c}/{i}.png" for c in ("cat", "dog") for i in range(10)))
+    with pytest.raises(UserError, match=r"needs folders train/ and test/.*ALLOW_NEW_SPLIT True"):
+        build("ImageFolder", tmp_path)
+    made = build("ImageFolder", tmp_path, ALLOW_NEW_SPLIT=True)
+    kept = build("ImageFolder", tmp_path)
+    assert entries(kept.train_x, tmp_path) == entries(made.train_x, tmp_path)
+    assert [len(x) for x in json.loads((tmp_path / "split.json").read_text()).values()] == [
+        10,
+        4,
+        6,
+    ]
+
+
+def test_a_test_class_that_is_not_trained_is_refused(tmp_path: Path) -> None:
+    parts(tmp_path, "train", "test")
+    (tmp_path / "test" / "lynx").mkdir()
+    with pytest.raises(UserError, match="no class 'lynx' in train/"):
+        build("ImageFolder", tmp_path)
+
+
+def test_the_yaml_files_name_registered_data_sets() -> None:
+    stems = {path.stem for path in CONFIGS.glob("*.yaml")}
+    assert {"caltech101", "dtd", "imagenet_a", "imagenetv2", "ucf101", "cifar10", "folder"} <= stems
+    for path in CONFIGS.glob("*.yaml"):
+        cfg = config("", "").clone()
+        cfg.defrost()
+        merge_file(cfg, str(path), "file")
+        assert cfg.DATASET.NAME in DATASET_REGISTRY.registered_names(), path
+
+
+def test_a_data_set_can_be_registered_from_outside(tmp_path: Path) -> None:
+    @DATASET_REGISTRY.register(force=True)
+    class TwoColours(FewShotDataset):
+        dataset_dir = "colours"
+
+        def read(self, cfg: object) -> Split:
+            items = [("red.png", 0, "red"), ("blue.png", 1, "blue")]
+            return Split(items, [], items)
+
+    write_images(tmp_path / "colours", ["red.png", "blue.png"])
+    assert build("TwoColours", tmp_path, NUM_SHOTS=1).classnames == ["red", "blue"]
+
+
+def loaders(root: Path) -> DataManager:
+    cfg = config("ImageFolder", root).clone()
+    cfg.defrost()
+    cfg.INPUT.SIZE, cfg.INPUT.TRANSFORMS = (8, 8), ("random_flip",)
+    cfg.DATALOADER.NUM_WORKERS, cfg.USE_CUDA = 0, False
+    cfg.DATALOADER.TEST.BATCH_SIZE = 8
+    return DataManager(cfg)
+
+
+def test_images_of_every_kind_arrive_upright_and_in_rgb(tmp_path: Path) -> None:
+    parts(tmp_path, "train", "test")
+    folder = tmp_path / "test" / "a"
+    for image in folder.iterdir():
+        image.unlink()
+    Image.new("CMYK", (8, 8), (0, 255, 255, 0)).save(folder / "cmyk.jpg")
+    Image.fromarray(np.full((8, 8), 0x8000, np.uint16)).save(folder / "deep.png")
+    half = Image.new("RGB", (8, 8), "black")
+    half.paste("white", (0, 0, 4, 8))  # the left half; orientation 6 turns it to the top
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    half.save(folder / "turned.png", exif=exif)
+    Image.new("L", (8, 8), 77).save(folder / "grey.png")
+    batch = next(iter(loaders(tmp_path).test_loader))
+    pictures = {Path(p).name: x for p, x in zip(batch["impath"], batch["img"], strict=True)}
+    assert all(x.shape == (3, 8, 8) for x in pictures.values())
+    red, green, blue = pictures["cmyk.jpg"].mean((1, 2)).tolist()
+    assert red > 0.9
+    assert max(green, blue) < 0.1
+    assert pictures["deep.png"].mean().item() == pytest.approx(0.5, abs=0.01)
+    assert pictures["grey.png"].mean().item() == pytest.approx(77 / 255, abs=0.01)
+    turned = pictures["turned.png"].mean((0, 2))
+    assert turned[:3].min() > 0.9
+    assert turned[5:].max() < 0.1
+
+
+def test_a_truncated_jpeg_is_named_when_it_is_opened_and_not_before(tmp_path: Path) -> None:
+    parts(tmp_path, "train", "test")
+    broken = tmp_path / "test" / "a" / "broken.jpg"
+    Image.effect_noise((64, 64), 50).save(broken)
+    broken.write_bytes(broken.read_bytes()[:500])
+    manager = loaders(tmp_path)
+    with pytest.raises(OSError, match=r"test/a/broken\.jpg"):
+        next(iter(manager.test_loader))

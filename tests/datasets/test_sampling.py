@@ -1,0 +1,199 @@
+"""Which images a run sees."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from coop_cmp.errors import UserError
+from datasets.sampling import few_shot, split_by_class, subsample_classes
+from datasets.splits import Split
+from tests.datasets.trees import build, entries, pets
+
+# Drawn by the CoOp codebase itself from the split of trees.pets: (shots, seed) -> train, val.
+# a, b, c stand for beagle_, birman_, pug_.
+DRAWN_BY_COOP = {
+    (1, 1): ("c2 a2 b1", "bv2 cv0 av3"),
+    (2, 2): ("c0 c1 a0 a1 b2 b4", "bv2 bv4 cv1 cv4 av0 av4"),
+    (4, 3): (
+        "c3 c9 c8 c2 a0 a1 a2 b5 b7 b8 b4",
+        "bv0 bv4 bv5 bv1 cv2 cv4 cv1 cv0 av5 av3 av4 av1",
+    ),
+    (8, 1): (
+        "c2 c9 c1 c4 c10 c3 c6 c5 a0 a1 a2 b6 b3 b0 b7 b8 b5 b1 b4",
+        "bv5 bv3 bv2 bv4 cv1 cv4 cv0 cv5 av0 av5 av4 av2",
+    ),
+    (16, 0): (
+        "c0 c1 c2 c3 c4 c5 c6 c7 c8 c9 c10 c11 a0 a1 a2 b0 b1 b2 b3 b4 b5 b6 b7 b8",
+        "bv3 bv5 bv0 bv1 cv4 cv3 cv5 cv1 av3 av2 av1 av4",
+    ),
+}
+
+
+def short(paths: list[str]) -> str:
+    text = " ".join(Path(path).stem for path in paths)
+    return text.replace("beagle_", "a").replace("birman_", "b").replace("pug_", "c")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    pets(folder)
+    return folder
+
+
+@pytest.mark.parametrize(("shots", "seed"), DRAWN_BY_COOP)
+def test_the_same_images_as_in_the_coop_codebase_are_drawn(
+    root: Path, shots: int, seed: int
+) -> None:
+    dataset = build("OxfordPets", root, NUM_SHOTS=shots, SEED=seed)
+    train, val = DRAWN_BY_COOP[shots, seed]
+    assert short([image.impath for image in dataset.train_x]) == train
+    assert short([image.impath for image in dataset.val]) == val
+    assert len(dataset.test) == 3
+
+
+@pytest.mark.parametrize("shots", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_plain_version_of_dassls_sampling_agrees(shots: int, seed: int) -> None:
+    classes = [(label, f"class {label}") for label in (4, 0, 3, 1, 2)]
+    lists = [
+        [(f"{part}{y}_{i}.jpg", y, name) for y, name in classes for i in range(5 + 4 * y)]
+        for part in ("train", "val")
+    ]
+    random.seed(seed)
+    expected = []
+    for items, count in zip(lists, (shots, min(shots, 4)), strict=True):
+        kept = []
+        for label in (4, 0, 3, 1, 2):
+            group = [item for item in items if item[1] == label]
+            kept += random.sample(group, count) if len(group) >= count else group
+        expected.append(kept)
+    drawn = few_shot(Split(lists[0], lists[1], []), shots, seed)
+    assert [drawn.train, drawn.val] == expected
+
+
+def test_sampling_leaves_the_global_generator_alone(root: Path) -> None:
+    random.seed(5)
+    state = random.getstate()
+    build("OxfordPets", root, NUM_SHOTS=2)
+    assert random.getstate() == state
+
+
+def test_all_images_are_kept_for_minus_one(root: Path) -> None:
+    dataset = build("OxfordPets", root, NUM_SHOTS=-1)
+    assert [len(dataset.train_x), len(dataset.val), len(dataset.test)] == [24, 18, 3]
+
+
+@pytest.mark.parametrize("shots", [0, -2])
+def test_other_numbers_below_one_are_refused(root: Path, shots: int) -> None:
+    with pytest.raises(UserError, match=f"DATASET.NUM_SHOTS must be 1 or more.*got {shots}"):
+        build("OxfordPets", root, NUM_SHOTS=shots)
+
+
+def test_too_many_shots_keep_all_images_and_warn_once(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = build("OxfordPets", root, NUM_SHOTS=10)
+    assert Counter(image.classname for image in dataset.train_x) == {
+        "pug": 10,
+        "birman": 9,
+        "beagle": 3,
+    }
+    warnings = [line for line in capsys.readouterr().out.splitlines() if "Warning" in line]
+    assert len(warnings) == 1
+    assert "'beagle' has only 3 training images for 10 shots" in warnings[0]
+
+
+def test_the_drawn_images_are_recorded_with_relative_paths(tmp_path: Path) -> None:
+    folder = pets(tmp_path)
+    dataset = build("OxfordPets", tmp_path, NUM_SHOTS=2, SEED=3)
+    record = json.loads((folder / "split_fewshot" / "shot_2-seed_3.json").read_text())
+    assert [tuple(i) for i in record["train"]] == entries(dataset.train_x, folder / "images")
+    assert [tuple(i) for i in record["val"]] == entries(dataset.val, folder / "images")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b'{"train": [["../../secret.jpg", 0, "x"]], "val": []}', b'{"train": [', b"\xff\xfe\x80"],
+)
+def test_a_torn_or_foreign_record_is_replaced_and_never_used(
+    tmp_path: Path, content: bytes
+) -> None:
+    folder = pets(tmp_path)
+    first = entries(build("OxfordPets", tmp_path, NUM_SHOTS=2).train_x, folder)
+    record = folder / "split_fewshot" / "shot_2-seed_1.json"
+    good = record.read_bytes()
+    record.write_bytes(content)
+    assert entries(build("OxfordPets", tmp_path, NUM_SHOTS=2).train_x, folder) == first
+    assert record.read_bytes() == good
+
+
+def test_pickles_of_the_coop_codebase_are_not_opened(tmp_path: Path) -> None:
+    folder = pets(tmp_path)
+    marker = tmp_path / "unpickled"
+    evil = f"cos\nsystem\n(S'touch {marker}'\ntR.".encode()
+    (folder / "split_fewshot").mkdir()
+    (folder / "split_fewshot" / "shot_2-seed_1.pkl").write_bytes(evil)
+    build("OxfordPets", tmp_path, NUM_SHOTS=2)
+    assert not marker.exists()
+
+
+def test_a_data_folder_that_cannot_be_written_to_costs_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = pets(tmp_path)
+    (folder / "split_fewshot").write_text("in the way")
+    dataset = build("OxfordPets", tmp_path, NUM_SHOTS=1)
+    assert len(dataset.train_x) == 3
+    assert [line[:11] for line in capsys.readouterr().out.splitlines()] == ["Not stored:"]
+
+
+def test_an_unseeded_sample_is_new_each_time_not_recorded_and_noted(tmp_path: Path) -> None:
+    folder = pets(tmp_path)
+    runs = [build("OxfordPets", tmp_path, NUM_SHOTS=4, SEED=-1) for _ in range(8)]
+    assert len({tuple(entries(run.train_x, folder)) for run in runs}) > 1
+    assert not (folder / "split_fewshot").exists()
+    assert "without a seed" in runs[0].notes[0]
+
+
+def test_base_and_new_halves_are_taken_after_sampling_and_relabelled(root: Path) -> None:
+    everything = build("OxfordPets", root, NUM_SHOTS=2)
+    base = build("OxfordPets", root, NUM_SHOTS=2, SUBSAMPLE_CLASSES="base")
+    new = build("OxfordPets", root, NUM_SHOTS=2, SUBSAMPLE_CLASSES="new")
+    assert base.classnames == ["beagle", "birman"]
+    assert new.classnames == ["pug"]
+    assert {image.label for image in new.train_x + new.val + new.test} == {0}
+    paths = [{image.impath for image in d.train_x} for d in (base, new, everything)]
+    assert paths[0] | paths[1] == paths[2]
+
+
+@pytest.mark.parametrize(("classes", "base"), [(100, 50), (37, 19), (47, 24), (101, 51), (1, 1)])
+def test_the_base_half_is_rounded_up(classes: int, base: int) -> None:
+    items = [(f"{y}.jpg", y, str(y)) for y in range(classes)]
+    halves = [subsample_classes(Split(items, [], items), half) for half in ("base", "new")]
+    assert [len(half.test) for half in halves] == [base, classes - base]
+
+
+def test_an_unknown_subset_is_refused(root: Path) -> None:
+    with pytest.raises(UserError, match=r'must be one of all, base, new.*did you mean "base"'):
+        build("OxfordPets", root, NUM_SHOTS=1, SUBSAMPLE_CLASSES="bases")
+
+
+def test_a_new_split_has_the_shares_of_each_class_and_is_always_the_same() -> None:
+    items = [(f"{y}/{i}.jpg", y, f"c{y}") for y, size in enumerate((10, 37)) for i in range(size)]
+    split = split_by_class(items, 0.5, 0.2)
+    assert split == split_by_class(items[::-1], 0.5, 0.2)
+    assert sorted(split.train + split.val + split.test) == sorted(items)
+    counts = [Counter(label for _, label, _ in part) for part in split]
+    assert counts == [{0: 5, 1: 18}, {0: 2, 1: 7}, {0: 3, 1: 12}]
+    assert [item for item in split.train if item[1] == 0] != items[:5]
+
+
+def test_a_class_that_is_too_small_to_split_is_named() -> None:
+    with pytest.raises(UserError, match="class 'lynx' has 1 images, too few"):
+        split_by_class([("lynx/1.jpg", 0, "lynx")], 0.5, 0.2)
