@@ -44,19 +44,15 @@ class PromptLayout:
         return tuple(shared)
 
     @cached_property
-    def buckets(self) -> tuple[tuple[int, ...], ...]:
-        """Class indices grouped by sequence length, so that no suffix needs padding."""
-        lengths = sorted({len(sequence) for sequence in self.slots})
-        return tuple(
-            tuple(c for c, sequence in enumerate(self.slots) if len(sequence) == length)
-            for length in lengths
-        )
+    def n_context(self) -> int:
+        """Number of learned vectors M of a prompt."""
+        return -min(0, *(slot for sequence in self.slots for slot in sequence))
 
     @property
     def n_classes(self) -> int:
         return len(self.slots)
 
-    @property
+    @cached_property
     def n_tokens(self) -> int:
         """Tokens that go through the text tower when the prefix is shared (one prompt)."""
         return len(self.prefix) + sum(len(s) - len(self.prefix) for s in self.slots)

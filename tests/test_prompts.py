@@ -1,0 +1,142 @@
+"""coop_cmp/clip/prompts.py and packing.py: which token stands where."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coop_cmp.clip import PromptLayout, clean, context_layout, text_layout, word_vectors
+from coop_cmp.clip.packing import pack
+from coop_cmp.errors import UserError
+from tests.small_clip import small_clip, tokenizer
+
+START, STOP, END = 49406, 269, 49407  # <start>, "." and <end> in CLIP's table
+CPU = torch.device("cpu")
+
+
+def ids(text: str) -> list[int]:
+    """The token ids of a text alone, without start and end."""
+    row = tokenizer([text])[0].tolist()
+    return row[1 : row.index(END)]
+
+
+def test_the_name_at_the_end_follows_the_vectors():
+    (slots,) = context_layout(["golden_retriever"], tokenizer, 3).slots
+    assert slots == (START, -1, -2, -3, *ids("golden retriever"), STOP, END)
+
+
+def test_the_name_in_the_middle_stands_between_the_halves():
+    (slots,) = context_layout(["golden retriever"], tokenizer, 5, "middle").slots
+    assert slots == (START, -1, -2, *ids("golden retriever"), -3, -4, -5, STOP, END)
+
+
+def test_the_name_in_front_precedes_the_vectors():
+    (slots,) = context_layout(["golden retriever"], tokenizer, 2, "front").slots
+    assert slots == (START, *ids("golden retriever"), -1, -2, STOP, END)
+
+
+@pytest.mark.parametrize("position", ["middle", "front"])
+def test_a_name_that_ends_in_a_bracket_keeps_all_its_tokens(position):
+    """In a sentence the bracket and the full stop are one token; apart they are two."""
+    name = "kite (bird of prey)"
+    (slots,) = context_layout([name], tokenizer, 2, position).slots
+    assert [slot for slot in slots if slot >= 0] == [START, *ids(name), STOP, END]
+
+
+def test_words_that_the_vectors_do_not_replace_stay_in_the_prompt():
+    """MaPLe learns "a photo" and keeps "of a"."""
+    (slots,) = context_layout(["cat"], tokenizer, 2, words="a photo of a").slots
+    assert slots == (START, -1, -2, *ids("of a cat."), END)
+
+
+def test_plain_text_is_the_tokenizers_row_up_to_the_end_token():
+    texts = ["a photo of a cat.", "itap of a ram (adult male sheep)."]
+    rows = tokenizer(texts).tolist()
+    expected = tuple(tuple(row[: row.index(END) + 1]) for row in rows)
+    assert text_layout(texts, tokenizer).slots == expected
+
+
+def test_underscores_are_blanks():
+    assert clean("yorkshire_terrier_dog") == "yorkshire terrier dog"
+    assert context_layout(["a_b"], tokenizer, 1) == context_layout(["a b"], tokenizer, 1)
+
+
+def test_the_prefix_ends_where_classes_differ():
+    layout = context_layout(["red cat", "red dog"], tokenizer, 2)
+    assert layout.prefix == (START, -1, -2, *ids("red"))
+    assert layout.n_tokens == 4 + 2 * 3
+
+
+def test_a_context_of_each_class_is_not_shared():
+    layout = context_layout(["cat", "dog"], tokenizer, 2, class_specific=True)
+    assert layout.prefix == (START,)
+    assert layout.n_tokens == 1 + 2 * 5
+
+
+def test_the_end_token_is_never_shared():
+    layout = text_layout(["cat", "cat"], tokenizer)
+    assert layout.prefix == (START, *ids("cat"))
+    assert layout.n_tokens == 2 + 2
+
+
+def test_the_number_of_learned_vectors_is_known():
+    assert context_layout(["cat", "dog"], tokenizer, 5, "front").n_context == 5
+    assert text_layout(["cat"], tokenizer).n_context == 0
+
+
+def test_words_become_their_embeddings():
+    table = small_clip("vit").token_embedding
+    vectors = word_vectors("a photo of a", tokenizer, table)
+    assert torch.equal(vectors, table.weight[ids("a photo of a")])
+    assert not vectors.requires_grad
+
+
+def test_a_prompt_that_is_too_long_is_refused_by_name():
+    with pytest.raises(UserError, match=r'too long for 77 tokens: ".*dog'):
+        context_layout(["cat", "dog " * 70], tokenizer, 4)
+
+
+def test_an_unknown_position_is_refused():
+    with pytest.raises(UserError, match='"end", "middle" or "front", got "side"'):
+        context_layout(["cat"], tokenizer, 4, "side")  # type: ignore[arg-type]
+
+
+slot_lists = st.lists(
+    st.lists(st.integers(-3, 5), min_size=1, max_size=6).map(tuple), min_size=1, max_size=8
+).map(lambda rows: tuple((START, *row, END) for row in rows))
+
+
+@settings(max_examples=200, deadline=None)
+@given(slots=slot_lists, class_specific=st.booleans(), limit=st.integers(1, 40))
+def test_every_sequence_can_be_unpacked_again(slots, class_specific, limit):
+    layout = PromptLayout(slots, class_specific)
+    packings, rows = pack(layout, limit, CPU)
+    unpacked = []
+    for packing in packings:
+        shared, length = packing.prefix, len(packing.tokens)
+        assert length <= limit or len(packing.ends) == 1
+        tokens = packing.tokens.tolist()
+        sources = packing.source.tolist()
+        for place, source in zip(packing.learned.tolist(), sources, strict=True):
+            tokens[place] = -1 - source
+        start = shared
+        for end in packing.ends.tolist():
+            own = list(range(start, end + 1))
+            assert packing.positions[own].tolist() == list(range(shared, shared + len(own)))
+            unpacked.append([*tokens[:shared], *(tokens[i] for i in own)])
+            start = end + 1
+        assert start == length
+        ends = torch.cat([torch.tensor([shared - 1]), packing.ends])
+        assert [s for n, s in packing.buckets for _ in range(n)] == ends.diff().tolist()
+    for c, sequence in enumerate(slots):
+        # A context of the class's own lies in its part of the joined context.
+        first = c * layout.n_context if class_specific else 0
+        assert unpacked[rows[c]] == [s if s >= 0 else s - first for s in sequence]
+
+
+def test_the_whole_fits_into_one_packing_of_its_size():
+    layout = context_layout(["cat", "red dog", "ox"], tokenizer, 4)
+    packings, _ = pack(layout, layout.n_tokens, CPU)
+    assert [len(packing.tokens) for packing in packings] == [layout.n_tokens]

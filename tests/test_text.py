@@ -1,0 +1,335 @@
+"""The text encoder against the library's own encode_text, for every kind of prompt.
+
+A learned vector is handed to the library as the row of an unused word in its table of tokens, and a
+deep one by a hook before a block: its own code then does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from open_clip.model import convert_weights_to_lp
+from torch import Tensor, nn
+
+from coop_cmp.clip import PromptLayout, TextEncoder, context_layout, text_layout
+from coop_cmp.errors import UserError
+from tests.small_clip import LAYERS, LENGTH, WIDTH, small_clip, tokenizer
+
+NAMES = ["cat", "yorkshire_terrier", "golf ball", "kite (bird of prey)", "dog", "ox"]
+UNUSED = 20000  # the first of many words that no prompt here has
+MODELS = ("vit", "rn50", "openai")
+# Position of the name, and what precedes the vectors' own dimensions: classes or groups.
+KINDS = {
+    "shared, name at the end": ("end", "shared", 0),
+    "shared, name in the middle": ("middle", "shared", 0),
+    "shared, name in front": ("front", "shared", 0),
+    "class-specific, name at the end": ("end", "class", 0),
+    "class-specific, name in the middle": ("middle", "class", 0),
+    "class-specific, name in front": ("front", "class", 0),
+    "one context per image": ("end", "group", 0),
+    "many prompts, name in the middle": ("middle", "group", 0),
+    "many prompts, name in front": ("front", "group", 0),
+    "deep": ("end", "shared", LAYERS - 1),
+    "deep in the first blocks only": ("end", "shared", 1),
+    "deep, one context per image": ("end", "group", LAYERS - 1),
+}
+
+
+class Case:
+    """Prompts of one kind: the layout, the context and the deep vectors."""
+
+    def __init__(self, kind: str, n_ctx: int = 4, groups: int = 3) -> None:
+        position, sharing, depth = KINDS[kind]
+        lead = {"shared": (), "class": (len(NAMES),), "group": (groups,)}[sharing]
+        self.layout = context_layout(NAMES, tokenizer, n_ctx, position, sharing == "class")
+        draw = torch.Generator().manual_seed(3)
+        deep_lead = lead if sharing == "group" else ()
+        shapes = [(*lead, n_ctx, WIDTH)] + [(*deep_lead, n_ctx, WIDTH)] * depth
+        self.context, *self.deep = (
+            torch.randn(shape, generator=draw).requires_grad_() for shape in shapes
+        )
+
+    @property
+    def learned(self) -> list[Tensor]:
+        return [self.context, *self.deep]
+
+    def encode(self, encoder: TextEncoder) -> Tensor:
+        return encoder(self.layout, self.context, self.deep)
+
+
+class Library(nn.Module):
+    """Calls encode_text as forward, which is what functional_call replaces weights for."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.model.encode_text(tokens)
+
+
+@contextmanager
+def deep_vectors(model: Any, vectors: Sequence[Tensor]) -> Iterator[None]:
+    """Put vectors [M, d] at the places behind the start token, before blocks 1, 2, ..."""
+
+    def hook(block: Any, args: Any, index: int) -> Any:
+        x = args[0].clone()
+        sequence_first = hasattr(block, "attn_mask") or not block.attn.batch_first
+        places = slice(1, 1 + len(vectors[index]))
+        rows = x.transpose(0, 1) if sequence_first else x
+        rows[:, places] = vectors[index]
+        return (x, *args[1:])
+
+    handles = [
+        block.register_forward_pre_hook(lambda b, args, i=i: hook(b, args, i))
+        for i, block in enumerate(list(model.transformer.resblocks)[1 : 1 + len(vectors)])
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def library_features(model: Any, case: Case) -> Tensor:
+    """What the model's own code makes of the prompts: [C, E] or [G, C, E]."""
+    layout, grouped = case.layout, case.context.dim() == 3 and not case.layout.class_specific
+    contexts = case.context if grouped else [case.context]
+    features = []
+    for g, context in enumerate(contexts):
+        rows = context.flatten(0, -2)  # [M, d] or [C * M, d]
+        places = UNUSED + torch.arange(len(rows))
+        table = model.token_embedding.weight.index_copy(0, places, rows.to(torch.float32))
+        tokens = torch.zeros(layout.n_classes, LENGTH, dtype=torch.long)
+        for c, slots in enumerate(layout.slots):
+            first = UNUSED + (c * layout.n_context if layout.class_specific else 0)
+            tokens[c, : len(slots)] = torch.tensor([s if s >= 0 else first - 1 - s for s in slots])
+        deep = [vectors[g] if vectors.dim() == 3 else vectors for vectors in case.deep]
+        with deep_vectors(model, deep):
+            weights = {"model.token_embedding.weight": table}
+            features.append(torch.func.functional_call(Library(model), weights, (tokens,)))
+    return torch.stack(features) if grouped else features[0]
+
+
+def gradients(features: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Gradients of a fixed random mixture of the normalised features."""
+    mixture = torch.randn(features.shape, generator=torch.Generator().manual_seed(5))
+    loss = (F.normalize(features.float(), dim=-1) * mixture).sum()
+    return list(torch.autograd.grad(loss, inputs))
+
+
+def assert_close_gradients(ours: list[Tensor], theirs: list[Tensor]) -> None:
+    for mine, other in zip(ours, theirs, strict=True):
+        assert other.norm() > 0
+        assert (mine - other).norm() / other.norm() < 1e-4
+
+
+def assert_same_features(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5) -> None:
+    assert ours.shape == theirs.shape
+    difference = F.normalize(ours.float(), dim=-1) - F.normalize(theirs.float(), dim=-1)
+    assert difference.abs().max() < tolerance
+
+
+@pytest.mark.parametrize("way", ["shared", "naive"])
+@pytest.mark.parametrize("model_kind", MODELS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_features_and_prompt_gradients_are_the_librarys(kind, model_kind, way):
+    model, case = small_clip(model_kind), Case(kind)
+    expected = library_features(model, case)
+    features = case.encode(TextEncoder(model, way))
+    assert_same_features(features, expected)
+    assert_close_gradients(gradients(features, case.learned), gradients(expected, case.learned))
+
+
+def test_classes_differ_and_the_context_matters():
+    """Guards the other tests: on a tower that ignores its input they could not fail."""
+    encoder, case = TextEncoder(small_clip("vit")), Case("shared, name at the end")
+    features = F.normalize(case.encode(encoder), dim=-1)
+    assert torch.pdist(features).min() > 1e-2
+    moved = F.normalize(encoder(case.layout, case.context.flip(0)), dim=-1)
+    assert (features - moved).norm(dim=-1).min() > 1e-2
+
+
+@pytest.mark.parametrize("way", ["shared", "naive"])
+@pytest.mark.parametrize("model_kind", MODELS)
+@pytest.mark.parametrize(
+    "texts", [["a photo of a cat."], [f"a photo of {n}, a pet." for n in NAMES]]
+)
+def test_plain_text_is_encoded_as_the_library_does(texts, model_kind, way):
+    model = small_clip(model_kind)
+    expected = model.encode_text(tokenizer(texts))
+    assert_same_features(TextEncoder(model, way)(text_layout(texts, tokenizer)), expected)
+
+
+@pytest.mark.parametrize("texts", [["cat", "cat", "dog"], ["a", "a a", "a a a a"]])
+def test_equal_texts_and_texts_that_begin_like_others_keep_their_own_end(texts):
+    model = small_clip("vit")
+    expected = model.encode_text(tokenizer(texts))
+    assert_same_features(TextEncoder(model)(text_layout(texts, tokenizer)), expected)
+
+
+def test_the_longest_possible_prompt_is_encoded():
+    model = small_clip("vit")
+    texts = [" ".join(["cat"] * (LENGTH - 3)), "cat"]
+    expected = model.encode_text(tokenizer(texts))
+    assert_same_features(TextEncoder(model)(text_layout(texts, tokenizer)), expected)
+
+
+@pytest.mark.parametrize("model_kind", MODELS)
+@pytest.mark.parametrize("kind", ["shared, name at the end", "deep", "one context per image"])
+def test_gradients_reach_the_whole_tower(kind, model_kind):
+    model, case = deepcopy(small_clip(model_kind)).requires_grad_(True), Case(kind)
+    tower = {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if not name.startswith(("visual", "logit"))
+    }
+    inputs = [*tower.values(), *case.learned]
+    features = case.encode(TextEncoder(model))
+    expected = library_features(model, case)
+    ours, theirs = gradients(features, inputs), gradients(expected, inputs)
+    # The library's table has stand-ins for the learned vectors, the real one has not.
+    table = list(tower).index("token_embedding.weight")
+    assert not ours[table][UNUSED:40000].any()
+    assert_close_gradients(ours, theirs)
+
+
+def chunk_sizes(monkeypatch: pytest.MonkeyPatch, encoder: TextEncoder) -> list[tuple[int, int]]:
+    """Note (groups, tokens) of every pass through the tower."""
+    seen: list[tuple[int, int]] = []
+    run = encoder._packed
+
+    def spy(packing: Any, context: Tensor, *deep: Tensor) -> Tensor:
+        seen.append((len(context), len(packing.tokens)))
+        return run(packing, context, *deep)
+
+    monkeypatch.setattr(encoder, "_packed", spy)
+    return seen
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_small_budget_cuts_the_work_into_chunks_with_the_same_result(kind, monkeypatch):
+    model, case = small_clip("vit"), Case(kind)
+    whole = case.encode(TextEncoder(model))
+    encoder = TextEncoder(model, budget=20 * LAYERS * WIDTH * 4 * 15)  # about 15 tokens with graph
+    seen = chunk_sizes(monkeypatch, encoder)
+    features = case.encode(encoder)
+    longest = max(map(len, case.layout.slots))
+    assert len(seen) > 1
+    assert all(groups * tokens <= max(15, longest) for groups, tokens in seen)
+    assert_same_features(features, whole)
+    assert_close_gradients(gradients(features, case.learned), gradients(whole, case.learned))
+
+
+def test_groups_are_cut_before_classes(monkeypatch):
+    case = Case("one context per image", groups=5)
+    encoder = TextEncoder(small_clip("vit"))
+    encoder.budget = 20 * LAYERS * WIDTH * 4 * 2 * case.layout.n_tokens
+    seen = chunk_sizes(monkeypatch, encoder)
+    case.encode(encoder)
+    assert seen == [(2, case.layout.n_tokens)] * 2 + [(1, case.layout.n_tokens)]
+
+
+def test_chunks_keep_no_activations_for_the_backward_pass():
+    case, saved = Case("shared, name at the end"), []
+
+    def note(tensor: Tensor) -> Tensor:
+        saved.append(tensor.numel())
+        return tensor
+
+    def kept(budget: int) -> int:
+        saved.clear()
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            case.encode(TextEncoder(small_clip("vit"), budget=budget))
+        return sum(saved)
+
+    assert kept(budget=1) < kept(budget=1 << 30) / 10
+
+
+def test_without_gradients_more_fits_in_the_budget(monkeypatch):
+    case = Case("shared, name at the end")
+    encoder = TextEncoder(small_clip("vit"), budget=16 * WIDTH * 4 * 40)
+    seen = chunk_sizes(monkeypatch, encoder)
+    case.encode(encoder)
+    with_graph = len(seen)
+    with torch.no_grad():
+        case.encode(encoder)
+    assert len(seen) - with_graph < with_graph
+
+
+@pytest.mark.parametrize("kind", ["shared, name at the end", "deep", "one context per image"])
+def test_half_precision_stays_near_single_precision(kind):
+    case = Case(kind)
+    single = case.encode(TextEncoder(small_clip("vit")))
+    model = deepcopy(small_clip("vit"))
+    convert_weights_to_lp(model)
+    halves = {way: case.encode(TextEncoder(model, way)) for way in ("shared", "naive")}
+    error = {
+        way: (F.normalize(half.float(), dim=-1) - F.normalize(single, dim=-1)).abs().max()
+        for way, half in halves.items()
+    }
+    assert halves["shared"].dtype == torch.float16
+    assert error["shared"] < max(2e-3, 2 * error["naive"])
+    ours, theirs = gradients(halves["shared"], case.learned), gradients(single, case.learned)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert F.cosine_similarity(mine.flatten(), other.flatten(), dim=0) > 0.999
+
+
+@pytest.mark.parametrize("budget", [1, 4 << 30])
+def test_autocast_stays_near_single_precision(budget):
+    case = Case("shared, name at the end")
+    single = case.encode(TextEncoder(small_clip("vit")))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        features = case.encode(TextEncoder(small_clip("vit"), budget=budget))
+        assert features.dtype == torch.bfloat16
+    assert_same_features(features, single, tolerance=3e-2)
+    ours, theirs = gradients(features, case.learned), gradients(single, case.learned)
+    assert F.cosine_similarity(ours[0].flatten(), theirs[0].flatten(), dim=0) > 0.99
+
+
+def test_a_context_in_single_precision_gets_its_gradient_in_single_precision_from_half_weights():
+    model, case = deepcopy(small_clip("vit")), Case("shared, name at the end")
+    convert_weights_to_lp(model)
+    (gradient,) = gradients(case.encode(TextEncoder(model)), [case.context])
+    assert gradient.dtype == torch.float32
+
+
+def test_a_projection_that_is_a_layer_works_like_one_that_is_a_matrix():
+    model, case = deepcopy(small_clip("vit")), Case("shared, name at the end")
+    matrix = model.text_projection
+    expected = case.encode(TextEncoder(model))
+    del model.text_projection
+    model.text_projection = nn.Linear(*matrix.shape, bias=False)
+    model.text_projection.weight = nn.Parameter(matrix.t().clone(), requires_grad=False)
+    assert_same_features(case.encode(TextEncoder(model)), expected)
+
+
+@pytest.mark.parametrize("position", ["middle", "front"])
+def test_deep_prompts_with_a_name_before_the_context_are_refused(position):
+    layout = context_layout(NAMES, tokenizer, 4, position)
+    vectors = torch.zeros(4, WIDTH)
+    with pytest.raises(UserError, match="before the class name"):
+        TextEncoder(small_clip("vit"))(layout, vectors, [vectors])
+
+
+def test_an_unknown_way_is_refused():
+    with pytest.raises(UserError, match='"shared" or "naive", got "fast"'):
+        TextEncoder(small_clip("vit"), "fast")  # type: ignore[arg-type]
+
+
+def test_few_tokens_are_computed(monkeypatch):
+    """100 names of one or two words under 16 vectors: hundreds of tokens, not 7,700."""
+    names = [f"{a} {b}" for a in ("old", "big", "red", "wet") for b in ["cat"] * 25]
+    layout = context_layout(names, tokenizer, 16)
+    encoder = TextEncoder(small_clip("vit"))
+    seen = chunk_sizes(monkeypatch, encoder)
+    encoder(layout, torch.zeros(16, WIDTH))
+    assert seen == [(1, 1 + 16 + 100 * 4)]
+    assert layout.n_tokens == 417
+    assert isinstance(layout, PromptLayout)
