@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,8 @@ from coop_cmp.sweep.__main__ import main
 from coop_cmp.sweep.grid import Grid, Run, parse_grid, read_grids
 from coop_cmp.sweep.process import RunLock, environment_for
 from coop_cmp.sweep.project import Project
+from coop_cmp.sweep.selection import Candidate, choose, collect, describe
+from coop_cmp.sweep.selection import main as select
 from coop_cmp.sweep.slurm import group, parameters
 from coop_cmp.sweep.timing import Estimator, duration
 
@@ -53,7 +57,7 @@ def main():
     if step == "slow": time.sleep(0.7)
     if step == "nothing": return
     twin = args.trainer.endswith("_CMP")
-    accuracy = 0.5 + args.seed / 100 + 0.1 * twin
+    accuracy = 0.5 + args.seed / 100 + 0.1 * twin + 0.01 * ("TEST.SPLIT" in opts)
     if step == "nan": accuracy = float("nan")
     names = ("accuracy", "ece", "ace", "mce", "weighted_mce", "nll")
     results = {
@@ -386,3 +390,45 @@ def test_one_seed_has_no_deviation_and_varying_settings_get_a_column():
     header = summary([(run, metrics) for run in runs]).splitlines()[0]
     names = [name.strip() for name in header.strip("|").split("|")]
     assert names == ["trainer", "shots", "seeds", "accuracy", "ECE", "ACE", "MCE"]
+
+
+def candidates(*rows: tuple[float | None, list[float], list[float]]) -> list[Candidate]:
+    return [Candidate(lam, tuple(val), tuple(test), (0.5,) * len(val)) for lam, val, test in rows]
+
+
+def test_lambda_is_chosen_on_the_validation_part_and_of_equals_the_weakest():
+    rows = candidates(
+        (None, [0.3, 0.3], [0.1, 0.1]),
+        (0.1, [0.2, 0.1], [0.4, 0.4]),
+        (0.01, [0.1, 0.2], [0.3, 0.3]),
+    )
+    assert choose(rows, "validation").lam == 0.01
+    assert choose(rows, "test").lam is None
+    method = Run("digits", "CoOp", "GlyphCLIP", 8)
+    text = describe(method, rows, "ece")
+    assert "CoOp on digits, 8 shots: 0.01; the test set would have chosen no penalty" in text
+    assert "(test ECE 20.00 lower)" in text
+    assert re.search(r"\| 0.01 .* chosen", text)
+    assert re.search(r"\| no penalty .* best on test", text)
+
+
+def test_the_line_search_trains_and_validates_every_weight_of_every_method(root, capsys):
+    words = arguments(root, "--seeds", "1", "2", "--lambdas", "0.1", "0.5")
+    assert select(words) == 0
+    # no penalty and two weights, two seeds, each trained and validated
+    assert len(calls(root)) == 3 * 2 * 2
+    assert "digits/CoOp_CMP/GlyphCLIP_8shots_lambda0.5_val/seed2" in calls(root)
+    # the fake gives the twins 5 points more ECE on both parts
+    assert "no penalty, which the test set would have chosen too" in capsys.readouterr().out
+
+
+def test_lambda_is_not_chosen_where_the_validation_part_is_the_test_set(root):
+    project = Project(root, root / "output")
+    run = Run("digits", "CoOp", "GlyphCLIP", 8)
+    assert main(arguments(root, "--seeds", "1")) == 0
+    results = json.loads((project.directory(run) / "results.json").read_text())
+    validation = project.directory(replace(run, split="val"))
+    validation.mkdir(parents=True)
+    (validation / "results.json").write_text(json.dumps({**results, "split": "val"}))
+    with pytest.raises(UserError, match="its validation part is the test set"):
+        collect(project, [run], "ece")

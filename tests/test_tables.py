@@ -292,6 +292,7 @@ def test_over_three_seeds_a_difference_holds_only_if_all_agree(seeds, expected):
         (lambda text: text.replace('"schema": 1', '"schema": 2'), "schema 2 is unknown"),
         (lambda text: text.replace('"ece": 0.5', '"ece": NaN'), "metrics.ece is nan"),
         (lambda text: text[:30], "not a JSON file"),
+        (lambda text: text.replace('"n_bins": 10', '"n_bins": 15'), "'n_bins': 15"),
         (lambda text: text.replace('"seed": 1', '"seed": 7'), "seed is 7, not 1"),
     ],
 )

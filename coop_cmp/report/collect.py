@@ -11,9 +11,11 @@ import numpy as np
 from coop_cmp.errors import UserError
 from coop_cmp.report import significance
 from coop_cmp.report.layout import Cell, Table
-from coop_cmp.results import PREDICTIONS_FILE
+from coop_cmp.results import PREDICTIONS_FILE, RESULTS_FILE
 from coop_cmp.sweep.grid import Run
 from coop_cmp.sweep.project import Project, State
+
+BINS = {"n_bins": significance.BINS, "closed": "right"}
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,9 @@ class Collector:
     def _state(self, run: Run) -> str:
         if run not in self._states:
             state = self.project.state(run)
+            if state.results and state.results["bins"] != BINS:
+                path = self.project.directory(run) / RESULTS_FILE
+                state = State("foreign", f"{path}: made with {state.results['bins']}, not {BINS}")
             self._states[run] = state
             if state.reason:
                 self.problems[state.reason] = None

@@ -3,6 +3,9 @@
 Two things vary by chance: the test images and the training seed. A difference counts only if its
 interval leaves out zero in both bootstraps, over the images (the same for both methods and all
 seeds) and over the seeds (the same for both methods).
+
+Tables compare hundreds of runs, each on the same resamples, so all resamples of a run are done at
+once as products of matrices; :func:`coop_cmp.metrics.bootstrap` takes any metric, one at a time.
 """
 
 from __future__ import annotations

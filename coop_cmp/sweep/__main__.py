@@ -35,6 +35,8 @@ def add_grid_arguments(parser: argparse.ArgumentParser) -> None:
     """The axes of a grid."""
     for name in AXES:
         parser.add_argument(f"--{name}", nargs="+", metavar="X")
+    parser.add_argument("--options", nargs="+", metavar="KEY=VALUE", help="settings for train.py")
+    parser.add_argument("--tag", help="end of the directories' names, for runs with other options")
 
 
 def axes_of(args: argparse.Namespace) -> dict[str, Any]:
@@ -47,6 +49,13 @@ def axes_of(args: argparse.Namespace) -> dict[str, Any]:
                 axes[name] = [kind(word) for word in words]
             except ValueError as error:
                 raise UserError(f"--{name}: {error}") from error
+    if args.options:
+        pairs = [word.partition("=") for word in args.options]
+        if not all(equals for _, equals, _ in pairs):
+            raise UserError(f"--options: expected KEY=VALUE, got {' '.join(args.options)!r}")
+        axes["options"] = {key: value for key, _, value in pairs}
+    if args.tag:
+        axes["tag"] = args.tag
     return axes
 
 
