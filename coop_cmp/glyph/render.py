@@ -22,12 +22,11 @@ CHARACTERS = string.digits + string.ascii_lowercase + string.ascii_uppercase
 ATTRIBUTES = (
     "any", "handwritten", "printed", "thin", "bold", "blurry", "noisy", "tilted", "inverted",
 )  # fmt: skip
-CANVAS = 64
-GLYPH = 44
-DRAWN = 48
-IMAGE = 32
+CANVAS = 64  # side of a stored distance field, in pixels
+GLYPH = 44  # longest side of the glyph on it, which leaves room to bend
+DRAWN = 48  # side of the drawing before it is framed
+IMAGE = 32  # side of the picture
 HELD_OUT_FONTS = ("DejaVuSerif-Italic", "cmss10", "STIXGeneralBolIta")
-
 SYMBOL_FONTS = ("cmex10", "cmsy10")  # they have arrows and brackets in the places of letters
 
 
@@ -208,7 +207,7 @@ class Renderer:
         (x0, x1), (y0, y1) = self.extent(ink.amax((1, 2))), self.extent(ink.amax((1, 3)))
         width, height = (x1 - x0) / DRAWN, (y1 - y0) / DRAWN
         tall = height * self.uniform(n, 0.98, 1.12)
-        # Nothing is made wider than the picture, and thin shapes stay thin.
+        # The height is always filled; a thin shape stays thin and a wide one is not cut.
         wide = torch.maximum(tall * self.uniform(n, 0.8, 1.3), width)
         centre = torch.stack([x0 + x1, y0 + y1], 1) / DRAWN - 1 + self.normal(n, 2) * 0.03
         theta = torch.zeros(n, 2, 3)
