@@ -68,9 +68,11 @@ def _read_csv(path: str, kind: str | None) -> tuple[Any, Any, str]:
     labels = np.empty(len(rows), dtype=np.int64)
     for i, row in enumerate(rows):
         try:
+            if len(row) != len(header):
+                raise ValueError(f"{len(row)} columns where the header has {len(header)}")
             labels[i] = int(row.pop(columns[0]))
             scores[i] = [float(cell) for cell in row]
-        except (ValueError, IndexError) as error:
+        except ValueError as error:
             raise UserError(f"{path}, line {i + 2}: {error}") from error
     return scores, labels, kind
 

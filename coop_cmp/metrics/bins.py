@@ -129,7 +129,8 @@ class ReliabilityBins:
     def to(self, device: torch.device) -> ReliabilityBins:
         """The same bins on another device."""
         tensors = (self.edges, self.count, self.confidence_sum, self.correct_sum)
-        return ReliabilityBins(*(tensor.to(device) for tensor in tensors), closed=self.closed)
+        edges, count, confidence_sum, correct_sum = (tensor.to(device) for tensor in tensors)
+        return ReliabilityBins(edges, count, confidence_sum, correct_sum, self.closed)
 
     def __add__(self, other: ReliabilityBins) -> ReliabilityBins:
         return ReliabilityBins(

@@ -71,7 +71,7 @@ def _range_gaps(values: Tensor, hits: Tensor, n_bins: int) -> Tensor:
     low = torch.searchsorted(values, hits)[:, None]
     high = torch.searchsorted(values, hits, right=True)[:, None]
     overlap = (torch.minimum(high, starts[1:]) - torch.maximum(low, starts[:-1])).clamp_min(0)
-    hit = (overlap / (high - low)).sum(0)
+    hit = (overlap.double() / (high - low)).sum(0)
     size = starts.diff()
     filled = size > 0
     return (total - hit)[filled].abs() / size[filled]
