@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 import datasets.tools.prepare
+from coop_cmp.clip.templates import DEFAULT_TEMPLATE, TEMPLATES
 from coop_cmp.errors import UserError
 from datasets.base import Sizes
 from datasets.oxford_pets import OxfordPets
@@ -292,3 +293,13 @@ def test_class_names_of_imagenet_are_written_where_they_are_missing(tmp_path: Pa
     assert (tmp_path / "imagenetv2" / "classnames.txt").read_text() == "keep me\n"
     with pytest.raises(UserError, match="must hold the 1000 class folders"):
         prepare("imagenet", tmp_path, tmp_path)
+
+
+def test_the_documentation_lists_what_the_code_knows() -> None:
+    lines = (REPOSITORY / "docs" / "datasets.md").read_text().splitlines()
+    for stem, cls in known().items():
+        (row,) = [line for line in lines if line.startswith(f"| {stem} |")]
+        assert f"{cls.dataset_dir}/{cls.image_dir}" in row
+        assert TEMPLATES.get(cls.__name__, DEFAULT_TEMPLATE) in row
+        assert all(f"{size:,}" in row for size in PUBLISHED[stem] if size)
+        assert getattr(cls, "split_id", "") in row
