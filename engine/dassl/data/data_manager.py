@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,8 +20,10 @@ from .transforms import INTERPOLATION_MODES, build_transform
 
 Transform = Callable[[Image.Image], Any]
 
-# The user chose the number of workers: saying so once per loader and epoch helps nobody.
-warnings.filterwarnings("ignore", message="This DataLoader will create")
+
+class _Loader(DataLoader[dict[str, Any]]):
+    def check_worker_number_rationality(self) -> None:
+        """Say nothing: the user chose the number of workers."""
 
 
 class DatasetWrapper(Dataset[dict[str, Any]]):
@@ -103,6 +105,9 @@ def build_data_loader(
     workers start anew each epoch, which gives them seeds from the main process: that is what makes
     a resumed run see the same images as an undisturbed one.
     """
+    part = "training" if is_train else "validation or test"
+    if not data_source:
+        raise ValueError(f"{cfg.DATASET.NAME} has no {part} data; check --root")
     sampler = build_sampler(
         sampler_type,
         cfg=cfg,
@@ -112,7 +117,7 @@ def build_data_loader(
         n_ins=n_ins,
     )
     wrapper = DatasetWrapper if dataset_wrapper is None else dataset_wrapper
-    loader: DataLoader[dict[str, Any]] = DataLoader(
+    loader = _Loader(
         wrapper(cfg, data_source, transform=tfm, is_train=is_train),
         batch_size=batch_size,
         sampler=sampler,
@@ -122,11 +127,26 @@ def build_data_loader(
     )
     if len(loader) == 0:
         raise ValueError(
-            f"the {'training' if is_train else 'validation or test'} data of "
-            f"{cfg.DATASET.NAME} give no batch: {len(data_source)} items, batch size {batch_size}, "
-            f"sampler {sampler_type}"
+            f"the {part} data of {cfg.DATASET.NAME} do not fill a batch: {len(data_source)} items, "
+            f"batch size {batch_size}, sampler {sampler_type}"
         )
     return loader
+
+
+def _transform(cfg: CfgNode, custom: Any, is_train: bool) -> Any:
+    if custom is None:
+        return build_transform(cfg, is_train=is_train)
+    print(f"* Using custom transform for {'training' if is_train else 'testing'}")
+    return custom
+
+
+def _sampling(node: CfgNode) -> dict[str, Any]:
+    return {
+        "sampler_type": node.SAMPLER,
+        "batch_size": node.BATCH_SIZE,
+        "n_domain": node.N_DOMAIN,
+        "n_ins": node.N_INS,
+    }
 
 
 class DataManager:
@@ -147,47 +167,31 @@ class DataManager:
         dataset_wrapper: Any = None,
     ) -> None:
         dataset = build_dataset(cfg)
-        tfm_train = custom_tfm_train
-        if tfm_train is None:
-            tfm_train = build_transform(cfg, is_train=True)
-        else:
-            print("* Using custom transform for training")
-        tfm_test = custom_tfm_test
-        if tfm_test is None:
-            tfm_test = build_transform(cfg, is_train=False)
-        else:
-            print("* Using custom transform for testing")
-
-        def train_loader(node: CfgNode, data_source: Any) -> Any:
-            return build_data_loader(
-                cfg,
-                sampler_type=node.SAMPLER,
-                data_source=data_source,
-                batch_size=node.BATCH_SIZE,
-                n_domain=node.N_DOMAIN,
-                n_ins=node.N_INS,
-                tfm=tfm_train,
-                is_train=True,
-                dataset_wrapper=dataset_wrapper,
-            )
-
-        def test_loader(data_source: Any) -> Any:
-            return build_data_loader(
-                cfg,
-                sampler_type=cfg.DATALOADER.TEST.SAMPLER,
-                data_source=data_source,
-                batch_size=cfg.DATALOADER.TEST.BATCH_SIZE,
-                tfm=tfm_test,
-                is_train=False,
-                dataset_wrapper=dataset_wrapper,
-            )
-
-        loader_u = cfg.DATALOADER.TRAIN_U
-        loader_u = cfg.DATALOADER.TRAIN_X if loader_u.SAME_AS_X else loader_u
-        self.train_loader_x = train_loader(cfg.DATALOADER.TRAIN_X, dataset.train_x)
-        self.train_loader_u = train_loader(loader_u, dataset.train_u) if dataset.train_u else None
-        self.val_loader = test_loader(dataset.val) if dataset.val else None
-        self.test_loader = test_loader(dataset.test)
+        train_loader = partial(
+            build_data_loader,
+            cfg,
+            tfm=_transform(cfg, custom_tfm_train, is_train=True),
+            is_train=True,
+            dataset_wrapper=dataset_wrapper,
+        )
+        test_loader = partial(
+            build_data_loader,
+            cfg,
+            cfg.DATALOADER.TEST.SAMPLER,
+            batch_size=cfg.DATALOADER.TEST.BATCH_SIZE,
+            tfm=_transform(cfg, custom_tfm_test, is_train=False),
+            is_train=False,
+            dataset_wrapper=dataset_wrapper,
+        )
+        options_x = _sampling(cfg.DATALOADER.TRAIN_X)
+        same = cfg.DATALOADER.TRAIN_U.SAME_AS_X
+        options_u = options_x if same else _sampling(cfg.DATALOADER.TRAIN_U)
+        self.train_loader_x = train_loader(data_source=dataset.train_x, **options_x)
+        self.train_loader_u = None
+        if dataset.train_u:
+            self.train_loader_u = train_loader(data_source=dataset.train_u, **options_u)
+        self.val_loader = test_loader(data_source=dataset.val) if dataset.val else None
+        self.test_loader = test_loader(data_source=dataset.test)
         self._num_classes = dataset.num_classes
         self._num_source_domains = len(cfg.DATASET.SOURCE_DOMAINS)
         self._lab2cname = dataset.lab2cname

@@ -13,101 +13,93 @@ from yacs.config import CfgNode
 from .datasets import Datum
 
 
-def _group(data_source: Sequence[Datum], key: Callable[[Datum], int]) -> dict[int, list[int]]:
-    groups: defaultdict[int, list[int]] = defaultdict(list)
-    for index, item in enumerate(data_source):
-        groups[key(item)].append(index)
-    return dict(groups)
+class _BalancedSampler(Sampler[int]):
+    """Each batch has ``share`` items of each of ``groups_per_batch`` groups.
 
-
-class RandomDomainSampler(Sampler[int]):
-    """Each batch has ``batch_size / n_domain`` items of each of ``n_domain`` random domains.
-
-    An epoch ends when a domain cannot fill its share any more. ``n_domain`` <= 0 means all.
+    The groups with the most items left come first, at random among equals. So an epoch uses as much
+    of the data as it can and always has the same length, which schedules and progress rely on.
     """
 
-    def __init__(self, data_source: Sequence[Datum], batch_size: int, n_domain: int = 0) -> None:
-        self.domains = _group(data_source, lambda item: item.domain)
-        n_domain = n_domain if n_domain > 0 else len(self.domains)
-        if n_domain > len(self.domains) or batch_size % n_domain:
-            raise ValueError(
-                f"N_DOMAIN: expected at most {len(self.domains)} domains that divide the batch "
-                f"size {batch_size}, got {n_domain}"
-            )
-        self.n_domain = n_domain
-        self.share = batch_size // n_domain
-        self.length = len(list(iter(self)))
+    def __init__(
+        self,
+        data_source: Sequence[Datum],
+        key: Callable[[Datum], int],
+        share: int,
+        groups_per_batch: int,
+    ) -> None:
+        self.groups: defaultdict[int, list[int]] = defaultdict(list)
+        for index, item in enumerate(data_source):
+            self.groups[key(item)].append(index)
+        self.share = share
+        self.groups_per_batch = groups_per_batch
+
+    def _shuffled(self, ids: list[int]) -> list[int]:
+        return random.sample(ids, len(ids))
+
+    def _order(self, groups: list[int]) -> list[int]:
+        return groups
 
     def __iter__(self) -> Iterator[int]:
-        remaining = {domain: random.sample(ids, len(ids)) for domain, ids in self.domains.items()}
-        batches: list[int] = []
-        while all(len(ids) >= self.share for ids in remaining.values()):
-            for domain in random.sample(list(remaining), self.n_domain):
-                batches += remaining[domain][: self.share]
-                del remaining[domain][: self.share]
-        return iter(batches)
+        left = {group: self._shuffled(ids) for group, ids in self.groups.items()}
+        while True:
+            groups = random.sample(list(left), len(left))
+            groups.sort(key=lambda group: -(len(left[group]) // self.share))
+            chosen = groups[: self.groups_per_batch]
+            if any(len(left[group]) < self.share for group in chosen):
+                return
+            for group in self._order(chosen):
+                yield from left[group][: self.share]
+                del left[group][: self.share]
 
     def __len__(self) -> int:
-        return self.length
+        state = random.getstate()
+        length = sum(1 for _ in self)
+        random.setstate(state)
+        return length
 
 
-class SeqDomainSampler(Sampler[int]):
-    """Each batch is of one domain; the domains take turns until one cannot fill a batch."""
+class RandomDomainSampler(_BalancedSampler):
+    """Each batch has equal shares of ``n_domain`` random domains (0 or less: of all)."""
+
+    def __init__(self, data_source: Sequence[Datum], batch_size: int, n_domain: int = 0) -> None:
+        domains = len({item.domain for item in data_source})
+        n_domain = n_domain if n_domain > 0 else domains
+        if n_domain > domains or batch_size % n_domain:
+            raise ValueError(
+                f"N_DOMAIN: expected at most {domains} domains, in equal shares of a batch of "
+                f"{batch_size}; got {n_domain}"
+            )
+        super().__init__(data_source, lambda item: item.domain, batch_size // n_domain, n_domain)
+
+
+class SeqDomainSampler(RandomDomainSampler):
+    """Each batch has equal shares of all domains, in the order of the domains."""
 
     def __init__(self, data_source: Sequence[Datum], batch_size: int) -> None:
-        self.domains = _group(data_source, lambda item: item.domain)
-        self.batch_size = batch_size
+        super().__init__(data_source, batch_size)
 
-    def __iter__(self) -> Iterator[int]:
-        remaining = {domain: random.sample(ids, len(ids)) for domain, ids in self.domains.items()}
-        rounds = min(len(ids) for ids in remaining.values()) // self.batch_size
-        for turn in range(rounds):
-            for domain in sorted(remaining):
-                yield from remaining[domain][turn * self.batch_size : (turn + 1) * self.batch_size]
-
-    def __len__(self) -> int:
-        rounds = min(len(ids) for ids in self.domains.values()) // self.batch_size
-        return rounds * self.batch_size * len(self.domains)
+    def _order(self, groups: list[int]) -> list[int]:
+        return sorted(groups)
 
 
-class RandomClassSampler(Sampler[int]):
+class RandomClassSampler(_BalancedSampler):
     """Each batch has ``n_ins`` items of each of ``batch_size / n_ins`` random classes.
 
     A class with fewer than ``n_ins`` items repeats some of them.
     """
 
     def __init__(self, data_source: Sequence[Datum], batch_size: int, n_ins: int) -> None:
-        if batch_size < n_ins:
-            raise ValueError(f"batch_size={batch_size} must be no less than n_ins={n_ins}")
-        self.classes = _group(data_source, lambda item: item.label)
-        self.n_ins = n_ins
-        self.classes_per_batch = batch_size // n_ins
-        if len(self.classes) < self.classes_per_batch:
+        classes, needed = len({item.label for item in data_source}), batch_size // n_ins
+        if not 1 <= needed <= classes:
             raise ValueError(
-                f"N_INS: a batch of {batch_size} with {n_ins} items per class needs "
-                f"{self.classes_per_batch} classes, but there are {len(self.classes)}"
+                f"N_INS: a batch of {batch_size} with {n_ins} items per class has {needed} "
+                f"classes, expected 1 to {classes}"
             )
-        self.length = len(list(iter(self)))
+        super().__init__(data_source, lambda item: item.label, n_ins, needed)
 
-    def _chunks(self, ids: list[int]) -> list[list[int]]:
-        if len(ids) < self.n_ins:
-            ids = ids + random.choices(ids, k=self.n_ins - len(ids))
-        ids = random.sample(ids, len(ids))
-        last = len(ids) - len(ids) % self.n_ins
-        return [ids[start : start + self.n_ins] for start in range(0, last, self.n_ins)]
-
-    def __iter__(self) -> Iterator[int]:
-        remaining = {label: self._chunks(ids) for label, ids in self.classes.items()}
-        batches: list[int] = []
-        while len(remaining) >= self.classes_per_batch:
-            for label in random.sample(list(remaining), self.classes_per_batch):
-                batches += remaining[label].pop(0)
-                if not remaining[label]:
-                    del remaining[label]
-        return iter(batches)
-
-    def __len__(self) -> int:
-        return self.length
+    def _shuffled(self, ids: list[int]) -> list[int]:
+        missing = max(self.share - len(ids), 0)
+        return super()._shuffled(ids + random.choices(ids, k=missing))
 
 
 def build_sampler(

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from dassl.utils import load_checkpoint, save_checkpoint, tolist_if_not
-from dassl.utils.checkpoint import BEST_NAME, restore
+from dassl.utils.checkpoint import BEST_NAME, fitting, restore
 from torch import Tensor, nn
 
 from .resume import newest_common_checkpoints, restore_training_state, training_state
@@ -93,7 +93,6 @@ class TrainerBase:
             epoch = restore(
                 checkpoint, fpath, self._models[name], self._optims[name], self._scheds[name]
             )
-            print(f"Previous epoch: {epoch}")
         restore_training_state(self, checkpoint)
         return epoch
 
@@ -106,10 +105,11 @@ class TrainerBase:
         for name in self.get_model_names():
             fpath = os.path.join(directory, name, file_name)
             checkpoint = load_checkpoint(fpath)
-            saved_epoch = restore(checkpoint, fpath, self._models[name])
-            result = checkpoint.get("val_result")
-            note = "" if result is None else f", val_result={result:.1f}"
-            print(f"Load {fpath} to {name} (epoch={saved_epoch}{note})")
+            with fitting(fpath):
+                self._models[name].load_state_dict(checkpoint["state_dict"])
+                result = checkpoint.get("val_result")
+                note = "" if result is None else f", val_result={result:.1f}"
+                print(f"Load {fpath} to {name} (epoch={checkpoint['epoch']}{note})")
 
     def set_model_mode(self, mode: str = "train", names: str | list[str] | None = None) -> None:
         """Set the registered models to ``train``, or ``test`` / ``eval``."""

@@ -71,6 +71,8 @@ class EpochProgress:
         if self.bar is not None:
             self.bar.set_postfix_str(f"{self.losses} lr {lr:.4e} eta {eta}", refresh=False)
             self.bar.update()
+            if done == trainer.num_batches:  # short epochs end before tqdm draws by itself
+                self.bar.refresh()
 
         frequency = trainer.cfg.TRAIN.PRINT_FREQ
         if done % frequency and trainer.num_batches >= frequency:

@@ -201,9 +201,9 @@ class TrainerXU(SimpleTrainer):
     def parse_batch_train(  # type: ignore[override]
         self, batch_x: dict[str, Any], batch_u: dict[str, Any]
     ) -> Any:
-        """Image, label and domain of the labelled batch, image of the other; on the device."""
-        labelled = tuple(batch_x[key].to(self.device) for key in ("img", "label", "domain"))
-        return (*labelled, batch_u["img"].to(self.device))
+        """Image and label of the labelled batch, image of the other; on the device."""
+        tensors = batch_x["img"], batch_x["label"], batch_u["img"]
+        return tuple(tensor.to(self.device) for tensor in tensors)
 
 
 def _endless(loader: Any) -> Any:

@@ -6,7 +6,8 @@ import os
 import shutil
 import warnings
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -49,9 +50,10 @@ def save_checkpoint(
             with open(path, "rb") as source, atomic_write(best) as file:
                 shutil.copyfileobj(source, file)
             print(f'Best checkpoint saved to "{best}"')
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # torch.save reports a full disk as RuntimeError
+        reason = getattr(error, "strerror", None) or error
         raise OSError(
-            f'cannot write the checkpoint "{path}": {error.strerror or error}; free some space or '
+            f'cannot write the checkpoint "{path}": {reason}; free some space or '
             "choose another --output-dir"
         ) from error
 
@@ -62,7 +64,7 @@ def strip_module(state_dict: Mapping[str, Any]) -> OrderedDict[str, Any]:
 
 
 def load_checkpoint(fpath: str) -> Any:
-    """Read a checkpoint to the CPU; files of upstream Dassl too.
+    """Read a checkpoint to the CPU; files of upstream Dassl too (with torch >= 2.5).
 
     Raises:
         ValueError: ``fpath`` is None.
@@ -79,9 +81,20 @@ def load_checkpoint(fpath: str) -> Any:
     # A torn file shows as RuntimeError, EOFError, UnpicklingError, KeyError... by where it is cut.
     except Exception as error:
         raise OSError(
-            f'cannot load the checkpoint "{fpath}": it is incomplete or not a checkpoint '
-            f"({str(error).splitlines()[0] if str(error) else type(error).__name__}); "
-            "delete the file, or give another one"
+            f'cannot load the checkpoint "{fpath}": it is incomplete, or not a checkpoint of plain '
+            f"data ({type(error).__name__}); delete the file, or give another one"
+        ) from error
+
+
+@contextmanager
+def fitting(fpath: str) -> Iterator[None]:
+    """Turn the errors of a checkpoint that is of another model into one that says so."""
+    try:
+        yield
+    except (RuntimeError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise OSError(
+            f'the checkpoint "{fpath}" does not fit this model ({error}); delete it, or choose '
+            "another directory"
         ) from error
 
 
@@ -100,7 +113,7 @@ def restore(
     Raises:
         OSError: the checkpoint is of another model.
     """
-    try:
+    with fitting(fpath):
         model.load_state_dict(checkpoint["state_dict"])
         print("Loaded model weights")
         if optimizer is not None and checkpoint.get("optimizer"):
@@ -109,12 +122,9 @@ def restore(
         if scheduler is not None and checkpoint.get("scheduler"):
             scheduler.load_state_dict(checkpoint["scheduler"])
             print("Loaded scheduler")
-        return int(checkpoint["epoch"])
-    except (RuntimeError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise OSError(
-            f'the checkpoint "{fpath}" does not fit this model ({error}); delete it, or choose '
-            "another directory"
-        ) from error
+        epoch = int(checkpoint["epoch"])
+        print(f"Previous epoch: {epoch}")
+        return epoch
 
 
 def resume_from_checkpoint(
@@ -127,9 +137,7 @@ def resume_from_checkpoint(
     with open(os.path.join(fdir, "checkpoint"), encoding="utf-8") as file:
         fpath = os.path.join(fdir, file.readline().strip())
     print(f'Loading checkpoint from "{fpath}"')
-    epoch = restore(load_checkpoint(fpath), fpath, model, optimizer, scheduler)
-    print(f"Previous epoch: {epoch}")
-    return epoch
+    return restore(load_checkpoint(fpath), fpath, model, optimizer, scheduler)
 
 
 def load_pretrained_weights(model: nn.Module, weight_path: str) -> None:

@@ -20,7 +20,9 @@ def set_random_seed(seed: int) -> None:
 
 def collect_env_info() -> str:
     """Versions and device, one per line. No sub-processes: it takes milliseconds."""
-    lines = [f"Python: {platform.python_version()} ({platform.platform()})"]
+    # Not platform.platform(), which asks `uname` in a process of its own.
+    system = f"{platform.system()} {platform.release()} {platform.machine()}"
+    lines = [f"Python: {platform.python_version()} ({system})"]
     for name in ("torch", "torchvision", "numpy", "pillow"):
         try:
             lines.append(f"{name}: {version(name)}")

@@ -168,6 +168,7 @@ class DatasetBase:
 
         print(f"Creating a {num_shots}-shot dataset")
         output = []
+        short = 0
         for data_source in data_sources:
             dataset: list[Datum] = []
             for items in self.split_dataset_by_label(data_source).values():
@@ -177,7 +178,10 @@ class DatasetBase:
                     dataset.extend(random.choices(items, k=num_shots))
                 else:
                     dataset.extend(items)
+                    short += 1
             output.append(dataset)
+        if short:
+            print(f"Warning: {short} classes have fewer than {num_shots} items; all are used")
         return output[0] if len(output) == 1 else output
 
     def split_dataset_by_label(self, data_source: Iterable[Datum]) -> dict[int, list[Datum]]:
