@@ -18,11 +18,12 @@ from coop_cmp.errors import UserError
 from coop_cmp.report.summary import percent, summary
 from coop_cmp.sweep.__main__ import main
 from coop_cmp.sweep.grid import Grid, Run, parse_grid, read_grids
+from coop_cmp.sweep.launcher import Settings
 from coop_cmp.sweep.process import RunLock, environment_for
 from coop_cmp.sweep.project import Project
 from coop_cmp.sweep.selection import Candidate, choose, collect, describe
 from coop_cmp.sweep.selection import main as select
-from coop_cmp.sweep.slurm import group, parameters
+from coop_cmp.sweep.slurm import group, launch, parameters
 from coop_cmp.sweep.timing import Estimator, duration
 
 # Behaves as the file "behaviour.json" beside it says, by the run's seed: a list of what to do at
@@ -350,10 +351,16 @@ def test_a_lock_is_exclusive_until_it_is_released(tmp_path):
 def test_devices_become_visible_devices(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert environment_for("cuda:1", 0)["CUDA_VISIBLE_DEVICES"] == "1"
+    assert environment_for("cuda", 0)["CUDA_VISIBLE_DEVICES"] == "0"
     assert environment_for("cpu", 2)["CUDA_VISIBLE_DEVICES"] == ""
     assert environment_for("cpu", 2)["OMP_NUM_THREADS"] == "2"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
     assert environment_for("cuda:1", 0)["CUDA_VISIBLE_DEVICES"] == "6"
+
+
+def test_a_device_that_does_not_exist_is_refused(root):
+    with pytest.raises(UserError, match="--devices: expected cpu, mps, cuda or cuda:N, got 'gpu'"):
+        main(arguments(root, "--devices", "gpu"))
 
 
 def test_slurm_jobs_keep_a_training_with_its_evaluations():
@@ -432,3 +439,17 @@ def test_lambda_is_not_chosen_where_the_validation_part_is_the_test_set(root):
     (validation / "results.json").write_text(json.dumps({**results, "split": "val"}))
     with pytest.raises(UserError, match="its validation part is the test set"):
         collect(project, [run], "ece")
+
+
+def test_slurm_jobs_do_their_runs_and_report_failures(root):
+    pytest.importorskip("submitit")
+    behave(root, {2: ["crash"]})
+    project = Project(root, root / "output")
+    runs = Grid(("digits",), ("CoOp",), seeds=(1, 2), targets=("digits_noise",)).runs()
+    failures = launch(project, Settings(time_limit=60), runs, "partition=gpu", cluster="local")
+    assert [str(failure.run) for failure in failures] == [
+        "digits/CoOp/GlyphCLIP_8shots/seed2",
+        "digits_noise/CoOp/GlyphCLIP_8shots_from_digits/seed2",
+    ]
+    assert "the loss exploded" in failures[0].log[-1]
+    assert project.state(runs[1]).kind == "done"

@@ -19,6 +19,8 @@ from coop_cmp.sweep.progress import make_progress
 from coop_cmp.sweep.project import Project, find_root
 from coop_cmp.sweep.timing import Estimator, duration
 
+SLURM_JOBS = 16
+
 
 def add_project_arguments(parser: argparse.ArgumentParser) -> None:
     """Where things are."""
@@ -48,14 +50,18 @@ def project_of(args: argparse.Namespace) -> Project:
 def settings_of(args: argparse.Namespace, runs: Sequence[Run]) -> Settings:
     """The launch settings that the arguments name, with defaults that fit machine and runs."""
     tiny = all(run.backbone == "GlyphCLIP" for run in runs)
-    gpus = 0 if args.devices or tiny else count_gpus()
-    devices = tuple(args.devices or [f"cuda:{index}" for index in range(gpus)] or ["cpu"])
+    if args.devices or tiny:
+        devices = tuple(args.devices or ["cpu"])
+    else:
+        gpus = 1 if args.slurm else count_gpus()  # a job sees its own, whatever there is here
+        devices = tuple(f"cuda:{index}" for index in range(gpus)) or ("cpu",)
     for device in devices:
-        if not re.fullmatch(r"cpu|cuda:\d+", device):
-            raise UserError(f"--devices: expected cpu or cuda:N, got {device!r}")
+        if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", device):
+            raise UserError(f"--devices: expected cpu, mps, cuda or cuda:N, got {device!r}")
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     on_cpu = "cpu" in devices
-    jobs = args.jobs or (min(cores, 8) if on_cpu and tiny else len(devices))
+    side_by_side = SLURM_JOBS if args.slurm else min(cores, 8) if on_cpu and tiny else len(devices)
+    jobs = args.jobs or side_by_side
     threads = args.threads or (0 if not on_cpu else 1 if tiny else max(1, cores // jobs))
     if jobs < 1 or threads < 0 or args.time_limit <= 0:
         raise UserError("--jobs, --threads and --time-limit take numbers above 0")

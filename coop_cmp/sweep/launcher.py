@@ -23,7 +23,7 @@ class Settings:
     """How runs are executed.
 
     Args:
-        devices: ``cpu`` or ``cuda:N``; the slots take them in turn.
+        devices: ``cpu``, ``mps`` or ``cuda:N``; the slots take them in turn.
         jobs: how many runs at a time.
         threads: CPU threads per run, 0 to leave it to torch.
         time_limit: seconds after which a run is ended.

@@ -119,7 +119,7 @@ def _run_here(command: Sequence[str], environment: Mapping[str, str], log: Binar
 
 
 def environment_for(device: str, threads: int) -> dict[str, str]:
-    """The environment of a run on ``cpu`` or ``cuda:N`` with a fixed number of threads.
+    """The environment of a run on ``cpu``, ``mps`` or ``cuda:N`` with a fixed number of threads.
 
     The number of threads decides in which order floats are added, so a run's figures must not
     depend on what else is running: each run gets the same number (0 leaves it to torch).
@@ -127,8 +127,8 @@ def environment_for(device: str, threads: int) -> dict[str, str]:
     environment = dict(os.environ)
     if device == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""
-    else:
-        index = int(device.removeprefix("cuda:"))
+    elif device != "mps":
+        index = int(device.partition(":")[2] or 0)
         visible = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
         environment["CUDA_VISIBLE_DEVICES"] = visible[index] if visible else str(index)
     if threads:
