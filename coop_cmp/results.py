@@ -6,6 +6,7 @@ import json
 import math
 import os
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,10 @@ FIELDS: dict[str, tuple[type, ...]] = {
     "notes": (list,),
 }
 REQUIRED_METRICS = ("accuracy", "ece", "ace", "mce", "weighted_mce", "nll")
-# The only metric that may be undefined: it compares correct with wrong predictions.
-OPTIONAL_METRICS = ("auroc",)
+# The only number that may be undefined: it compares correct with wrong predictions.
+OPTIONAL = ("metrics.auroc",)
+# Read in percent by mistake they would spoil a table. Rounding may carry them just past 1.
+SHARES = tuple(f"metrics.{name}" for name in REQUIRED_METRICS if name != "nll")
 
 
 @dataclass(frozen=True)
@@ -112,13 +115,14 @@ def read_predictions(path: str | os.PathLike[str]) -> Predictions:
 def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """All arrays of an npz file; nothing in it is unpickled."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if isinstance(file, np.ndarray):
-                raise ValueError("a single array, not an npz archive")
+        file = np.load(path, allow_pickle=False)
+        if isinstance(file, np.ndarray):
+            raise ValueError("it holds a single array")
+        with file:
             return {name: file[name] for name in file.files}
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{path}: not a readable npz file ({error})") from error
 
 
@@ -139,13 +143,19 @@ def _check(record: Any, path: str) -> None:
     for name in REQUIRED_METRICS:
         if name not in metrics:
             raise UserError(f"{path}: the metric {name!r} is missing")
-    numbers = {"lambda": record["lambda"]} if record["lambda"] is not None else {}
+    _check_numbers(record, path)
+
+
+def _check_numbers(record: dict[str, Any], path: str) -> None:
+    numbers = {} if record["lambda"] is None else {"lambda": record["lambda"]}
     for group in ("metrics", "sizes", "seconds"):
         numbers.update({f"{group}.{name}": value for name, value in record[group].items()})
     for name, value in numbers.items():
-        if value is None and name.removeprefix("metrics.") in OPTIONAL_METRICS:
+        if value is None and name in OPTIONAL:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise UserError(f"{path}: {name} is not a number: {value!r}")
         if not math.isfinite(value):
             raise UserError(f"{path}: {name} is {value}")
+        if name in SHARES and not 0 <= value <= 1.001:
+            raise UserError(f"{path}: {name} is {value}, not a share from 0 to 1")
