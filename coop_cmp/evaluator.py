@@ -18,6 +18,7 @@ from torch import Tensor
 
 import coop_cmp
 from coop_cmp.metrics import calibration_report, convention, show
+from coop_cmp.metrics.bins import check_bins
 from coop_cmp.results import PREDICTIONS_FILE, RESULTS_FILE, write_predictions, write_results
 
 SHOWN = ("ece", "ace", "mce", "weighted_mce", "nll")
@@ -39,7 +40,10 @@ class CalibrationEvaluator(Classification):
     def __init__(self, cfg: Any, lab2cname: dict[int, str] | None = None, **kwargs: Any) -> None:
         self.split: str | None = None
         self.facts: dict[str, Any] = {}
-        self._created = time.monotonic()
+        self.n_bins = _lookup(cfg, "TEST.N_BINS", 10)
+        self.closed = _lookup(cfg, "TEST.BIN_CLOSED", "right")
+        check_bins(self.n_bins, self.closed)  # before the training, not after it
+        self._created = self._started = time.monotonic()
         self._outputs: list[Tensor] = []
         super().__init__(cfg, lab2cname, **kwargs)
         self._names = lab2cname or {}
@@ -59,26 +63,21 @@ class CalibrationEvaluator(Classification):
         """Print and return the results in percent (``nll`` in nats); store them for the test."""
         results = super().evaluate()
         logits, labels = torch.cat(self._outputs), torch.tensor(self._y_true)
-        n_bins = _lookup(self.cfg, "TEST.N_BINS", 10)
-        closed = _lookup(self.cfg, "TEST.BIN_CLOSED", "right")
-        metrics = calibration_report(logits, labels, n_bins, closed, from_logits=True)
+        metrics = calibration_report(logits, labels, self.n_bins, self.closed, from_logits=True)
         for key in SHOWN:
             print(f"* {key}: {show(key, metrics[key])}")
             results[key] = metrics[key] if key == "nll" else 100 * metrics[key]
-        print(f"calibration: {convention(n_bins, closed)}; nll in nats")
+        print(f"calibration: {convention(self.n_bins, self.closed)}; nll in nats")
         split = self.split or self.cfg.TEST.SPLIT
         if self.cfg.OUTPUT_DIR and split == self.cfg.TEST.SPLIT:
             folder = Path(self.cfg.OUTPUT_DIR)
             names = [self._names.get(i, str(i)) for i in range(logits.shape[1])]
             write_predictions(folder / PREDICTIONS_FILE, logits, labels, names)
-            bins = {"n_bins": n_bins, "closed": closed}
             # The results come last: a directory that has them has everything.
-            write_results(folder / RESULTS_FILE, self._record(split, metrics, bins, logits.shape))
+            write_results(folder / RESULTS_FILE, self._record(split, metrics, logits.shape))
         return results
 
-    def _record(
-        self, split: str, metrics: dict[str, float], bins: dict[str, Any], shape: torch.Size
-    ) -> dict[str, Any]:
+    def _record(self, split: str, metrics: dict[str, float], shape: torch.Size) -> dict[str, Any]:
         cfg, now = self.cfg, time.monotonic()
         trainer = cfg.TRAINER.NAME
         is_twin = trainer.endswith("_CMP")
@@ -97,7 +96,7 @@ class CalibrationEvaluator(Classification):
             "form": _lookup(cfg, "TRAINER.CMP.FORM", None) if is_twin else None,
             "split": split,
             "metrics": {k: None if math.isnan(v) else v for k, v in metrics.items()},
-            "bins": bins,
+            "bins": {"n_bins": self.n_bins, "closed": self.closed},
             "sizes": {**sizes, **self.facts.get("sizes", {})},
             "seconds": {**seconds, **self.facts.get("seconds", {})},
             "versions": _versions(),
