@@ -1,0 +1,129 @@
+"""Trainers on small random models and random images, without any files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import open_clip
+import pytest
+import torch
+from dassl.config import get_cfg_default
+from dassl.engine import TRAINER_REGISTRY, SimpleTrainer
+from safetensors.torch import save_file
+
+import coop_cmp.evaluator  # noqa: F401
+import trainers  # noqa: F401
+from coop_cmp.clip import add_models
+from coop_cmp.config import extend_cfg
+
+CLASSES = ["cat", "golden_retriever", "kite (bird of prey)", "tench", "2012 BMW M3 coupe"]
+METHODS = ["CoOp", "CoCoOp", "ProDA", "MaPLe", "KgCoOp", "CLIPFT"]
+NODES = [name.upper() for name in METHODS]
+TEXT = {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2}
+MODELS = {
+    # As many layers as real CLIP models, and the image tokens of ViT-B/16.
+    "DeepCLIP": {
+        "embed_dim": 32,
+        "vision_cfg": {
+            "image_size": 224,
+            "patch_size": 16,
+            "width": 48,
+            "layers": 12,
+            "head_width": 24,
+        },
+        "text_cfg": TEXT | {"layers": 12},
+    },
+    "TinyResNet": {
+        "embed_dim": 32,
+        "vision_cfg": {"image_size": 32, "layers": [1, 1, 1, 1], "width": 8, "head_width": 16},
+        "text_cfg": TEXT | {"layers": 2},
+    },
+}
+
+
+@pytest.fixture(scope="session")
+def models(tiny_weights: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Register DeepCLIP and TinyResNet with random weights, beside TinyCLIP."""
+    folder = tmp_path_factory.mktemp("more_models")
+    for name, config in MODELS.items():
+        (folder / f"{name}.json").write_text(json.dumps(config))
+        open_clip.add_model_config(folder / f"{name}.json")
+        torch.manual_seed(1)
+        state = open_clip.create_model(name).state_dict()
+        save_file({k: v.contiguous() for k, v in state.items()}, folder / f"{name}.safetensors")
+    add_models(folder)
+
+
+def random_batches(count: int, size: int, classes: int, pixels: int) -> list[dict[str, Any]]:
+    """Batches of random images [size, 3, pixels, pixels] with random labels."""
+    generator = torch.Generator().manual_seed(5)
+    return [
+        {
+            "img": torch.randn(size, 3, pixels, pixels, generator=generator),
+            "label": torch.randint(classes, (size,), generator=generator),
+        }
+        for _ in range(count)
+    ]
+
+
+@pytest.fixture
+def build(models: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Make a trainer: ``build("CoOp_CMP", "TRAINER.CMP.LAMBDA", 0.1, classnames=[...])``.
+
+    Its data are random; everything is in single precision unless the options say otherwise.
+    """
+
+    def load_data(trainer: Any) -> None:
+        names, pixels = trainer.classnames, trainer.cfg.INPUT.SIZE[0]
+        dataset = SimpleNamespace(classnames=names, train_x=[], name=trainer.cfg.DATASET.NAME)
+        trainer.dm = SimpleNamespace(dataset=dataset)
+        trainer.train_loader_x = random_batches(3, 6, len(names), pixels)
+        trainer.val_loader, trainer.test_loader = None, random_batches(2, 8, len(names), pixels)
+        trainer.num_classes, trainer.lab2cname = len(names), dict(enumerate(names))
+
+    monkeypatch.setattr(SimpleTrainer, "build_data_loader", load_data)
+
+    def make(
+        name: str, *options: Any, classnames: list[str] | None = None, model: str = "TinyCLIP"
+    ) -> Any:
+        cfg = get_cfg_default()
+        extend_cfg(cfg)
+        cfg.TRAINER.NAME, cfg.MODEL.BACKBONE.NAME, cfg.SEED = name, model, 1
+        cfg.INPUT.SIZE = (224, 224) if model == "DeepCLIP" else (32, 32)
+        cfg.OPTIM.NAME, cfg.OPTIM.LR, cfg.OPTIM.MAX_EPOCH = "sgd", 0.01, 1
+        cfg.TRAINER.MAPLE.PROMPT_DEPTH = 9 if model == "DeepCLIP" else 2
+        cfg.TRAINER.PRODA.N_CTX, cfg.TRAINER.PRODA.N_PROMPT = 4, 8
+        for node in NODES:
+            cfg.TRAINER[node].PREC = "fp32"
+        cfg.merge_from_list(list(options))
+        trainer_class = TRAINER_REGISTRY.get(name)
+        monkeypatch.setattr(trainer_class, "classnames", classnames or CLASSES, raising=False)
+        torch.manual_seed(3)
+        return trainer_class(cfg)
+
+    return make
+
+
+def steps(trainer: Any, count: int = 3) -> list[dict[str, float]]:
+    """Train for some steps; what each of them reports."""
+    trainer.num_batches, trainer.epoch = len(trainer.train_loader_x), 0
+    trainer.set_model_mode("train")
+    reports = []
+    for trainer.batch_idx in range(count):
+        reports.append(trainer.forward_backward(trainer.train_loader_x[trainer.batch_idx]))
+    return reports
+
+
+def loss_and_gradients(trainer: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """The loss of the first batch before any step, and its gradients by parameter name."""
+    batch = trainer.train_loader_x[0]
+    features = trainer.model.encode_image(batch["img"])
+    _, terms = trainer.model.losses(features, batch["label"])
+    loss = torch.stack(list(terms.values())).sum()
+    named = {k: p for k, p in trainer.learner.named_parameters() if p.requires_grad}
+    gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+    return loss, {k: g for k, g in zip(named, gradients, strict=True) if g is not None}

@@ -1,0 +1,183 @@
+"""What holds for every method: sizes, gradients, precisions, twins, checkpoints."""
+
+from __future__ import annotations
+
+import open_clip
+import pytest
+import torch
+from dassl.engine import TRAINER_REGISTRY
+
+from coop_cmp.clip import LoadedCLIP
+from coop_cmp.errors import UserError
+from tests.trainers.conftest import METHODS, steps
+from trainers.cocoop import ConditionalPromptLearner
+from trainers.coop import PromptLearner
+from trainers.maple import MultiModalPromptLearner
+from trainers.proda import PromptDistribution
+
+SOME_NAMES = ["cat", "dog", "ox"]
+
+
+def node(**values):
+    return type("Node", (), values)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "learner", "settings", "count"),
+    [
+        ("ViT-B-16", PromptLearner, node(CTX_INIT="", N_CTX=16), 8_192),
+        ("ViT-B-16", PromptLearner, node(CTX_INIT="a photo of a"), 2_048),
+        ("ViT-B-16", ConditionalPromptLearner, node(CTX_INIT="a photo of a"), 35_360),
+        ("RN50", ConditionalPromptLearner, node(CTX_INIT="a photo of a"), 100_928),
+        (
+            "ViT-B-16",
+            MultiModalPromptLearner,
+            node(CTX_INIT="a photo of a", N_CTX=2, PROMPT_DEPTH=9),
+            3_555_072,
+        ),
+        (
+            "ViT-B-16",
+            lambda *args: PromptDistribution(*args, seed=1),
+            node(N_CTX=16, N_PROMPT=32, PROMPT_BS=4),
+            262_144,
+        ),
+    ],
+)
+def test_real_models_have_the_published_number_of_learned_values(
+    backbone, learner, settings, count
+):
+    with torch.device("meta"):  # shapes without memory
+        model = open_clip.create_model(backbone, device="meta")
+    clip = LoadedCLIP(model, open_clip.get_tokenizer(backbone), backbone, "", (224, 224))
+    made = learner(settings, clip, SOME_NAMES)
+    assert sum(p.numel() for p in made.parameters()) == count
+
+
+@pytest.mark.parametrize("model", ["TinyCLIP", "TinyResNet"])
+@pytest.mark.parametrize("method", METHODS)
+def test_only_what_is_learned_gets_a_gradient_and_all_of_it_does(build, method, model):
+    if (method, model) == ("MaPLe", "TinyResNet"):
+        return
+    trainer = build(method, model=model)
+    learned = {id(p) for p in trainer.learner.parameters()}
+    steps(trainer, 2)  # CoCoOp's first layer may start behind closed ReLUs
+    for name, parameter in trainer.model.named_parameters():
+        is_scale = name.endswith("logit_scale")
+        assert (parameter.grad is not None) == (id(parameter) in learned and not is_scale), name
+    assert trainer.trainable == sum(
+        p.numel() for p in trainer.learner.parameters() if p.requires_grad
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_lambda_zero_trains_the_very_same_weights(build, method):
+    plain, twin = build(method), build(f"{method}_CMP", "TRAINER.CMP.LAMBDA", 0.0)
+    steps(plain), steps(twin)
+    for name, value in plain.learner.state_dict().items():
+        assert torch.equal(value, twin.learner.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_penalty_changes_the_training_and_is_reported(build, method):
+    plain, twin = build(method), build(f"{method}_CMP", "TRAINER.CMP.LAMBDA", 0.5)
+    reports, penalised = steps(plain), steps(twin)
+    for ours, theirs in zip(penalised[:1], reports[:1], strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"] + 0.5 * ours["loss_cmp"], rel=1e-5)
+        assert ours["loss_cmp"] > 0
+    assert any(
+        not torch.equal(value, twin.learner.state_dict()[name])
+        for name, value in plain.learner.state_dict().items()
+    )
+
+
+@pytest.mark.parametrize("precision", ["amp", "fp16"])
+@pytest.mark.parametrize("method", METHODS)
+def test_lower_precision_trains_with_finite_numbers_near_those_of_single(build, method, precision):
+    reports = {}
+    for prec in ("fp32", precision):
+        trainer = build(
+            f"{method}_CMP", f"TRAINER.{method.upper()}.PREC", prec, "TRAINER.CMP.LAMBDA", 0.5
+        )
+        reports[prec] = steps(trainer)
+        assert all(torch.isfinite(p).all() for p in trainer.learner.parameters())
+        assert {p.dtype for p in trainer.learner.parameters()} == {torch.float32}
+        assert trainer.model_inference(trainer.test_loader[0]["img"]).dtype == torch.float32
+    assert reports[precision][0]["loss"] == pytest.approx(reports["fp32"][0]["loss"], rel=0.1)
+    assert reports[precision][0].keys() == reports["fp32"][0].keys()
+
+
+@pytest.mark.parametrize("method", METHODS[:-1])
+def test_prompts_can_be_kept_in_half_precision_as_the_coop_codebase_does(build, method):
+    trainer = build(
+        method, f"TRAINER.{method.upper()}.PREC", "fp16", "MODEL.LEARNABLE_DTYPE", "model"
+    )
+    steps(trainer)
+    assert {p.dtype for p in trainer.learner.parameters()} == {torch.float16}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_was_learned_on_a_hundred_classes_serves_other_class_lists(build, method, tmp_path):
+    source = build(method, classnames=[f"thing {i}" for i in range(100)])
+    steps(source)
+    source.save_model(0, str(tmp_path))
+    for count in (10, 37, 200):
+        target = build(method, classnames=[f"target {i}" for i in range(count)])
+        target.load_model(str(tmp_path))
+        for name, value in source.learner.state_dict().items():
+            assert torch.equal(target.learner.state_dict()[name], value)
+        assert target.model(target.test_loader[0]["img"]).shape == (8, count)
+        target.evaluator.evaluate = lambda: {"accuracy": 0.0}
+        target.test()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_checkpoint_holds_what_was_learned_and_nothing_of_the_classes(build, method, tmp_path):
+    trainer = build(method)
+    trainer.save_model(0, str(tmp_path))
+    (path,) = tmp_path.glob("*/model.pth.tar-1")
+    stored = torch.load(path, weights_only=True)["state_dict"]
+    learned = {name for name, _ in trainer.learner.named_parameters()}
+    assert set(stored) == learned
+
+
+UPSTREAM = {
+    "CoOp": ("prompt_learner", "", []),
+    "CoCoOp": ("prompt_learner", "", []),
+    "KgCoOp": ("prompt_learner", "", ["bias_vectors", "meta_net.linear1.weight"]),
+    "ProDA": ("prompt_learner", "", ["nc_token_prefix", "nc_token_suffix"]),
+    "MaPLe": ("MultiModalPromptLearner", "prompt_learner.", ["visual.proj", "logit_scale"]),
+}
+
+
+@pytest.mark.parametrize("method", UPSTREAM)
+def test_checkpoints_of_the_methods_own_codebases_load(build, method, tmp_path):
+    """They hold buffers of their class list, modules without use or even all of CLIP."""
+    folder, prefix, extra = UPSTREAM[method]
+    trainer = build(method)
+    learned = {k: torch.randn_like(v).half() for k, v in trainer.learner.state_dict().items()}
+    state = {prefix + name: value for name, value in learned.items()}
+    state |= {
+        prefix + "token_prefix": torch.randn(7, 1, 32),
+        prefix + "token_suffix": torch.ones(7, 9),
+    }
+    state |= {name: torch.ones(3) for name in extra}
+    (tmp_path / folder).mkdir()
+    torch.save({"state_dict": state, "epoch": 5}, tmp_path / folder / "model.pth.tar-5")
+    trainer.load_model(str(tmp_path), epoch=5)
+    for name, value in learned.items():
+        assert torch.equal(trainer.learner.state_dict()[name], value.float())
+
+
+def test_a_checkpoint_of_another_method_or_size_is_refused(build, tmp_path):
+    build("CoCoOp").save_model(0, str(tmp_path))
+    with pytest.raises(UserError, match=r"meta_net\.linear1\.weight is \[2, 32\], expected absent"):
+        build("CoOp").load_model(str(tmp_path))
+    with pytest.raises(UserError, match=r"ctx is \[16, 32\], expected \[5, 32\]"):
+        build("CoCoOp", "TRAINER.COCOOP.N_CTX", 5).load_model(str(tmp_path))
+    with pytest.raises(UserError, match=r"no trained model in .*check --model-dir"):
+        build("CoOp").load_model(str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_a_registered_twin(method):
+    assert TRAINER_REGISTRY.get(f"{method}_CMP").__mro__[2].__name__ == method

@@ -1,0 +1,66 @@
+"""trainers/coop.py and zeroshot.py against plain prompts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from coop_cmp.clip import load_clip
+from coop_cmp.errors import UserError
+from tests.trainers import plain
+from tests.trainers.conftest import CLASSES, loss_and_gradients
+
+
+def test_untrained_coop_from_words_is_zero_shot_clip(build):
+    zero_shot = build("ZeroshotCLIP")
+    coop = build("CoOp", "TRAINER.COOP.CTX_INIT", "a photo of a")
+    image = coop.test_loader[0]["img"]
+    torch.testing.assert_close(coop.model(image), zero_shot.model(image), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("class_specific", [False, True])
+def test_the_loss_and_its_gradient_are_those_of_prompts_built_one_by_one(build, class_specific):
+    trainer = build("CoOp", "TRAINER.COOP.N_CTX", 3, "TRAINER.COOP.CSC", class_specific)
+    loss, gradients = loss_and_gradients(trainer)
+
+    clip, context = load_clip("TinyCLIP"), trainer.learner.ctx
+    features = []
+    for c, name in enumerate(CLASSES):
+        prompt = f"X X X {name.replace('_', ' ')}."
+        rows = plain.embed(clip, prompt, context[c] if class_specific else context)
+        features.append(plain.text_feature(clip, rows, plain.end_of(clip, prompt)))
+    batch = trainer.train_loader_x[0]
+    logits = plain.logits_of(clip, plain.image_features(clip, batch["img"]), torch.stack(features))
+    expected = F.cross_entropy(logits, batch["label"])
+    torch.testing.assert_close(loss, expected)
+    (gradient,) = torch.autograd.grad(expected, context)
+    torch.testing.assert_close(gradients["ctx"], gradient, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("position", ["middle", "front"])
+@pytest.mark.parametrize("n_ctx", [4, 5])
+def test_the_position_of_the_name_moves_tokens_and_loses_none(build, position, n_ctx):
+    """A name that ends in a bracket has one more token there, as its full stop stands apart."""
+    names = [name for name in CLASSES if not name.endswith(")")]
+    slots = {}
+    for place in ("end", position):
+        options = ("TRAINER.COOP.N_CTX", n_ctx, "TRAINER.COOP.CLASS_TOKEN_POSITION", place)
+        slots[place] = build("CoOp", *options, classnames=names).learner.layout.slots
+    assert slots["end"] != slots[position]
+    for ours, theirs in zip(slots["end"], slots[position], strict=True):
+        assert sorted(ours) == sorted(theirs)
+        assert ours[-1] == theirs[-1]
+
+
+def test_words_decide_the_number_of_vectors_and_share_them(build):
+    words = ("TRAINER.COOP.CTX_INIT", "a_photo_of_a", "TRAINER.COOP.N_CTX", 16)
+    learner = build("CoOp", *words, "TRAINER.COOP.CSC", True).learner
+    assert learner.ctx.shape == (4, 32)
+
+
+def test_wrong_settings_are_refused_by_name(build):
+    with pytest.raises(UserError, match=r"TRAINER\.COOP\.N_CTX must be at least 1, got 0"):
+        build("CoOp", "TRAINER.COOP.N_CTX", 0)
+    with pytest.raises(UserError, match=r'TRAINER\.COOP\.PREC must be one of .*got "fp8"'):
+        build("CoOp", "TRAINER.COOP.PREC", "fp8")

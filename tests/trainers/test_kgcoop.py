@@ -1,0 +1,71 @@
+"""trainers/kgcoop.py: the anchor and the loss."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from coop_cmp.clip import load_clip
+from tests.trainers import plain
+from tests.trainers.conftest import CLASSES, loss_and_gradients, steps
+
+
+def distance(trainer) -> float:
+    """The unweighted distance of the classifier to its anchor before any training."""
+    return steps(trainer, 1)[0]["loss_kg"] / 8.0
+
+
+@pytest.mark.parametrize("dataset", ["Caltech101", "StanfordCars", "SUN397", "ImageNet"])
+def test_prompt_and_anchor_start_equal_where_the_template_is_the_initial_prompt(build, dataset):
+    assert distance(build("KgCoOp", "DATASET.NAME", dataset)) == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "template"),
+    [
+        ("OxfordPets", "a photo of a {}, a type of pet."),
+        ("DescribableTextures", "a photo of a {}, a type of texture."),
+        ("EuroSAT", "a centered satellite photo of {}."),
+    ],
+)
+def test_the_anchor_is_the_authors_template(build, dataset, template):
+    trainer = build("KgCoOp", "DATASET.NAME", dataset)
+    clip = load_clip("TinyCLIP")
+    texts = clip.tokenizer([template.format(name.replace("_", " ")) for name in CLASSES])
+    torch.testing.assert_close(
+        trainer.model.anchor(), F.normalize(clip.model.encode_text(texts), dim=-1)
+    )
+    assert distance(trainer) > 1e-4
+
+
+def test_the_loss_is_cross_entropy_plus_the_weighted_distance(build):
+    trainer = build("KgCoOp", "DATASET.NAME", "OxfordPets", "TRAINER.KGCOOP.W", 3.0)
+    loss, gradients = loss_and_gradients(trainer)
+
+    clip, context = load_clip("TinyCLIP"), trainer.learner.ctx
+    text, anchor = [], []
+    for name in (name.replace("_", " ") for name in CLASSES):
+        prompt, template = f"a photo of a {name}.", f"a photo of a {name}, a type of pet."
+        rows = plain.embed(clip, prompt, context)
+        text.append(plain.text_feature(clip, rows, plain.end_of(clip, prompt)))
+        anchor.append(
+            plain.text_feature(clip, plain.embed(clip, template), plain.end_of(clip, template))
+        )
+    batch = trainer.train_loader_x[0]
+    logits = plain.logits_of(clip, plain.image_features(clip, batch["img"]), torch.stack(text))
+    cosines = [
+        F.cosine_similarity(a, b, dim=0, eps=1e-7) for a, b in zip(text, anchor, strict=True)
+    ]
+    expected = F.cross_entropy(logits, batch["label"]) + 3.0 * (1 - sum(cosines) / len(cosines))
+    torch.testing.assert_close(loss, expected)
+    (gradient,) = torch.autograd.grad(expected, context)
+    torch.testing.assert_close(gradients["ctx"], gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_mixed_precision_keeps_the_distance_in_the_loss(build):
+    report = steps(build("KgCoOp", "DATASET.NAME", "OxfordPets", "TRAINER.KGCOOP.PREC", "amp"), 1)[
+        0
+    ]
+    assert report["loss_kg"] > 1e-4
+    assert report["loss"] == pytest.approx(report["loss_ce"] + report["loss_kg"], rel=1e-5)

@@ -1,0 +1,135 @@
+"""trainers/maple.py and coop_cmp/clip/vision.py: what stands in which layer of which tower."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from coop_cmp.clip import check_vision_transformer, load_clip, prompted_image_features
+from coop_cmp.errors import UserError
+from tests.trainers import plain
+from tests.trainers.conftest import CLASSES, loss_and_gradients
+
+
+def plain_image_feature(visual, image, prompts):
+    """The normalised feature [E] of one image [3, H, W], token list by token list."""
+    patches = visual.conv1(image[None])[0].flatten(1).t()  # [N, d]
+    tokens = torch.cat([visual.class_embedding[None], patches]) + visual.positional_embedding
+    x = visual.ln_pre(torch.cat([tokens, prompts[0]])[None])
+    for i, block in enumerate(visual.transformer.resblocks):
+        if 0 < i < len(prompts):
+            x = torch.cat([x[:, : -len(prompts[i])], prompts[i][None]], dim=1)
+        x = block(x)
+    return F.normalize(visual.ln_post(x[0, 0]) @ visual.proj, dim=-1)
+
+
+@pytest.mark.parametrize("words", ["a photo of a", ""])
+def test_the_loss_and_its_gradient_are_those_of_single_images_and_classes(build, words):
+    trainer = build("MaPLe", "TRAINER.MAPLE.CTX_INIT", words)
+    loss, gradients = loss_and_gradients(trainer)
+
+    clip, weights = load_clip("TinyCLIP"), dict(trainer.learner.named_parameters())
+    deep = [weights["compound_prompts_text.0"]]
+    text = []
+    for name in (name.replace("_", " ") for name in CLASSES):
+        prompt = f"{words or 'X X'} {name}."
+        rows = plain.embed(clip, prompt, weights["ctx"])
+        text.append(plain.text_feature(clip, rows, plain.end_of(clip, prompt), deep))
+    prompts = [
+        weights["ctx"] @ weights["proj.weight"].t() + weights["proj.bias"],
+        deep[0] @ weights["compound_prompt_projections.0.weight"].t()
+        + weights["compound_prompt_projections.0.bias"],
+    ]
+    batch = trainer.train_loader_x[0]
+    image = [plain_image_feature(clip.model.visual, one, prompts) for one in batch["img"]]
+    logits = plain.logits_of(clip, torch.stack(image), torch.stack(text))
+    expected = F.cross_entropy(logits, batch["label"])
+    torch.testing.assert_close(loss, expected)
+    for name, gradient in zip(
+        weights, torch.autograd.grad(expected, list(weights.values())), strict=True
+    ):
+        torch.testing.assert_close(gradients[name], gradient, rtol=1e-3, atol=1e-6)
+
+
+def test_the_first_vectors_are_the_first_words_and_the_others_stay(build):
+    trainer = build("MaPLe", classnames=["cat"])
+    clip = load_clip("TinyCLIP")
+    words = plain.embed(clip, "a photo of a cat.")
+    assert torch.equal(trainer.learner.ctx, words[1:3])
+    torch.testing.assert_close(
+        trainer.model.text_encoder(trainer.learner.layout, trainer.learner.ctx)[0],
+        clip.model.encode_text(clip.tokenizer(["a photo of a cat."]))[0],
+    )
+
+
+def test_shallow_prompts_need_no_deeper_ones(build):
+    learner = build("MaPLe", "TRAINER.MAPLE.PROMPT_DEPTH", 1).learner
+    assert set(learner.state_dict()) == {"ctx", "proj.weight", "proj.bias"}
+
+
+def test_prompts_of_nine_layers_enter_blocks_one_to_eight_of_both_towers(build):
+    trainer = build("MaPLe", model="DeepCLIP")
+    clip = trainer.model.text_encoder.clip
+    inputs: dict[str, list] = {"text": [], "image": []}
+
+    def watch(tower, key):
+        for block in tower.resblocks:
+            block.register_forward_pre_hook(lambda _, args: inputs[key].append(args[0].detach()))
+
+    watch(clip.visual.transformer, "image")
+    watch(clip.transformer, "text")
+    trainer.model.text_encoder.kind = "naive"  # the blocks themselves, not their parts
+    with torch.no_grad():
+        trainer.model(trainer.test_loader[0]["img"][:1])
+        tokens = trainer.learner.image_prompts()
+    assert {x.shape[1] for x in inputs["image"]} == {199}
+    vectors = list(trainer.learner.compound_prompts_text)
+    assert (len(inputs["image"]), len(inputs["text"]), len(vectors)) == (12, 12, 8)
+    for i in range(12):
+        replaced = 1 <= i <= 8
+        image_tokens, text_tokens = inputs["image"][i][0, -2:], inputs["text"][i][0, 1:3]
+        assert torch.equal(image_tokens, tokens[min(i, 8)]) == replaced
+        assert torch.equal(text_tokens, vectors[min(max(i, 1), 8) - 1]) == replaced
+
+
+def test_the_maps_of_deeper_layers_start_alike_and_are_not_one(build):
+    layers = build("MaPLe", model="DeepCLIP").learner.compound_prompt_projections
+    assert len(layers) == 8
+    assert all(torch.equal(layer.weight, layers[0].weight) for layer in layers)
+    assert len({layer.weight.data_ptr() for layer in layers}) == 8
+
+
+def test_the_context_learns_from_the_image_tower_alone(build):
+    trainer = build("MaPLe")
+    features = trainer.model.encode_image(trainer.train_loader_x[0]["img"])
+    (gradient,) = torch.autograd.grad(features.sum(), trainer.learner.ctx)
+    assert gradient.abs().max() > 0
+
+
+def test_without_prompts_the_features_are_the_librarys(tiny_clip):
+    visual, image = tiny_clip.model.visual, torch.randn(3, 3, 32, 32)
+    none = torch.zeros(0, 64)
+    torch.testing.assert_close(prompted_image_features(visual, image, [none]), visual(image))
+
+
+@pytest.mark.parametrize("depth", [0, 3])
+def test_a_depth_that_the_towers_do_not_have_is_refused(build, depth):
+    with pytest.raises(UserError, match=f"PROMPT_DEPTH must be from 1 to 2.*got {depth}"):
+        build("MaPLe", "TRAINER.MAPLE.PROMPT_DEPTH", depth)
+
+
+def test_fewer_words_than_vectors_are_refused(build):
+    with pytest.raises(UserError, match=r'"a photo of a" has fewer words than N_CTX \(5\)'):
+        build("MaPLe", "TRAINER.MAPLE.N_CTX", 5)
+
+
+def test_a_convolutional_image_tower_is_refused(build):
+    with pytest.raises(UserError, match="TinyResNet has no sequence of image tokens"):
+        build("MaPLe", model="TinyResNet")
+
+
+def test_a_tower_that_pools_all_tokens_is_refused(tiny_clip):
+    tiny_clip.model.visual.pool_type = "avg"
+    with pytest.raises(UserError, match="no sequence of image tokens with a class token"):
+        check_vision_transformer("TinyCLIP", tiny_clip.model.visual)
