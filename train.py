@@ -50,6 +50,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--model-dir", default="", help="directory of the run to test")
     add("--load-epoch", type=int, help="epoch of the model to test; default: the last")
     add("--no-train", action="store_true", help="build everything, train nothing")
+    add("--no-feature-store", action="store_true", help="encode all images in every run")
     add("opts", nargs=argparse.REMAINDER, help="KEY VALUE pairs that change the settings")
     return parser.parse_args(argv)
 
@@ -79,6 +80,8 @@ def setup_cfg(args: argparse.Namespace) -> CfgNode:
             cfg.merge_from_list([key, value])
     if args.seed is not None:
         cfg.SEED = args.seed
+    if args.no_feature_store:
+        cfg.MODEL.FEATURE_STORE = ""
     merge_options(cfg, args.opts)
     if "OPTIM.MAX_EPOCH" not in args.opts:
         resolve_epochs(cfg)

@@ -20,12 +20,13 @@ def extend_cfg(cfg: CfgNode) -> None:
     cfg.MODEL.BACKBONE.WEIGHTS = ""  # an open_clip tag or a file; empty: bundled, else openai
     cfg.MODEL.TEXT_ENCODER = "shared"  # or naive: every token of every class, as CoOp does
     cfg.MODEL.TEXT_BUDGET_MB = 4096  # activations of the text tower; more is cut into chunks
+    cfg.MODEL.FEATURE_STORE = "auto"  # a folder; auto: in the user's cache; empty: none
     cfg.MODEL.LEARNABLE_DTYPE = "fp32"  # under fp16, "model" keeps prompts in fp16 as CoOp does
     cfg.DATASET.SUBSAMPLE_CLASSES = "all"  # or base, new
     cfg.DATASET.ALLOW_NEW_SPLIT = False
     cfg.DATASET.TEMPLATE = ""  # empty: the table in coop_cmp/clip/templates.py
     cfg.DATASET.CLASSNAMES = ()
-    cfg.INPUT.CACHED_VIEWS = 0
+    cfg.INPUT.CACHED_VIEWS = 0  # fixed views of each training image; 0: a fresh one each time
     cfg.OPTIM.SHOT_EPOCHS = []  # pairs [shots, epochs]; sets MAX_EPOCH from NUM_SHOTS
     cfg.OPTIM.DATASET_EPOCHS = []  # pairs [data set, epochs], which come first
     cfg.TEST.EVALUATOR = "CalibrationEvaluator"

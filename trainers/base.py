@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from dassl.engine import TrainerX
 from dassl.metrics import compute_accuracy
 from dassl.optim import build_lr_scheduler, build_optimizer
 from torch import Tensor, nn
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from coop_cmp.clip import LoadedCLIP, TextEncoder, load_clip
 from coop_cmp.errors import UserError
 from trainers.checkpoint import load_learned
+from trainers.frozen import FeatureTrainer
 
 PRECISIONS = ("fp32", "amp", "fp16")
 
@@ -22,9 +22,11 @@ PRECISIONS = ("fp32", "amp", "fp16")
 class PromptedCLIP(nn.Module):
     """CLIP with a frozen image tower and text features that depend on learned prompts.
 
-    A child implements :meth:`encode_text`; ``prompt_learner`` holds all that is learned.
+    A child implements :meth:`encode_text`; ``prompt_learner`` holds all that is learned. A child
+    whose image features depend on what is learned says so with ``frozen_image_tower = False``.
     """
 
+    frozen_image_tower: ClassVar[bool] = True
     prompt_learner: nn.Module
     logit_scale: Tensor
 
@@ -42,6 +44,10 @@ class PromptedCLIP(nn.Module):
         with torch.no_grad():
             features = self.visual(image.to(self.text_encoder.dtype))
         return F.normalize(features.float(), dim=-1)
+
+    def image_features(self, image: Tensor) -> Tensor:
+        """The same for images or for stored features [B, E], which are taken as they are."""
+        return image if image.dim() == 2 else self.encode_image(image)
 
     def encode_text(self) -> Tensor:
         """Text features [C, E], not normalised."""
@@ -76,11 +82,11 @@ class PromptedCLIP(nn.Module):
         return logits, {"loss_ce": F.cross_entropy(logits, label)}
 
     def forward(self, image: Tensor) -> Tensor:
-        """Logits [B, C] for images [B, 3, H, W]."""
-        return self.classify(self.encode_image(image))
+        """Logits [B, C] for images [B, 3, H, W] or their stored features [B, E]."""
+        return self.classify(self.image_features(image))
 
 
-class PromptTrainer(TrainerX):
+class PromptTrainer(FeatureTrainer):
     """Trains the prompt learner of a :class:`PromptedCLIP` in fp32, amp or fp16.
 
     A child names its config node and makes its model.
@@ -110,6 +116,7 @@ class PromptTrainer(TrainerX):
         return self.cfg.TRAINER[self.node].PREC
 
     def check_cfg(self, cfg: Any) -> None:
+        super().check_cfg(cfg)
         node = cfg.TRAINER[self.node]
         if node.PREC not in PRECISIONS:
             raise UserError(
@@ -151,6 +158,11 @@ class PromptTrainer(TrainerX):
         """The optimiser of all that is trained."""
         return build_optimizer(self.learner, self.cfg.OPTIM)
 
+    def encode_image(self, image: Tensor) -> Tensor:
+        """Features [B, E] of images [B, 3, H, W], as in a test."""
+        with self.autocast():
+            return self.model.encode_image(image.to(self.device))
+
     def autocast(self) -> AbstractContextManager:
         """Mixed precision if the method asks for it: fp16 on a GPU, bf16 on a CPU."""
         dtype = torch.bfloat16 if self.device.type == "cpu" else torch.float16
@@ -159,7 +171,7 @@ class PromptTrainer(TrainerX):
     def forward_backward(self, batch: dict[str, Any]) -> dict[str, float]:
         image, label = self.parse_batch_train(batch)
         with self.autocast():
-            logits, terms = self.model.losses(self.model.encode_image(image), label)
+            logits, terms = self.model.losses(self.model.image_features(image), label)
         loss = torch.stack(list(terms.values())).sum()
         self.update(loss)
         if self.batch_idx + 1 == self.num_batches:
@@ -200,10 +212,12 @@ class PromptTrainer(TrainerX):
 
     def facts(self) -> dict[str, Any]:
         """What the evaluator writes beside the metrics."""
+        views = self.cfg.INPUT.CACHED_VIEWS if self.trainable else 0
+        cached = [f"trained on {views} cached views of each image"] if views else []
         return {
             "weights": self.weights,
             "sizes": {"train": len(self.dm.dataset.train_x), "trainable": self.trainable},
-            "notes": list(getattr(self.dm.dataset, "notes", [])),
+            "notes": [*getattr(self.dm.dataset, "notes", []), *cached],
         }
 
     def load_model(self, directory: str, epoch: int | None = None) -> None:

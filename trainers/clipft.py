@@ -27,6 +27,8 @@ EXCLUDED = -1e4  # a logit that takes no part in a softmax, and is finite
 class FineTunedCLIP(PromptedCLIP):
     """CLIP whose classifier is the encoded template of the data set."""
 
+    frozen_image_tower = False
+
     def __init__(self, cfg: Any, clip: LoadedCLIP, classnames: list[str]) -> None:
         super().__init__(cfg, clip)
         self.node = cfg.TRAINER.CLIPFT

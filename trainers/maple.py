@@ -67,6 +67,7 @@ class MultiModalPromptLearner(nn.Module):
 class MaPLeCLIP(PromptedCLIP):
     """CLIP with learned vectors in both towers."""
 
+    frozen_image_tower = False
     prompt_learner: MultiModalPromptLearner
 
     def __init__(self, cfg: Any, clip: LoadedCLIP, classnames: list[str]) -> None:

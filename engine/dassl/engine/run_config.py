@@ -21,6 +21,8 @@ _FREE = {
     "TRAIN.PRINT_FREQ",
     "TRAIN.CHECKPOINT_FREQ",
     "DATASET.ROOT",
+    "MODEL.FEATURE_STORE",
+    "MODEL.TEXT_BUDGET_MB",
 }
 _MISSING = "(not set)"
 

@@ -1,0 +1,113 @@
+"""Image features of a data loader: what they depend on, encoding them, and serving them again."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from coop_cmp.clip.store import checksum, digest
+
+Batch = dict[str, Any]
+
+
+class StoredFeatures(Dataset[Batch]):
+    """Batches of a data set with features in place of images.
+
+    Args:
+        features: [V, N, E]: V views of each of N images. A view is drawn for each image of a batch.
+        data_source: The N images with their labels (Dassl's ``Datum``).
+    """
+
+    def __init__(self, features: Tensor, data_source: Sequence[Any]) -> None:
+        self.features = features
+        self.paths = [item.impath for item in data_source]
+        self.labels = torch.tensor([item.label for item in data_source])
+        self.domains = torch.tensor([item.domain for item in data_source])
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, indices: list[int]) -> Batch:
+        rows = torch.tensor(indices)
+        views = len(self.features)
+        view = torch.randint(views, rows.shape) if views > 1 else torch.zeros_like(rows)
+        return {
+            "img": self.features[view, rows],
+            "label": self.labels[rows],
+            "domain": self.domains[rows],
+            "impath": [self.paths[i] for i in indices],
+            "index": rows,
+        }
+
+
+def serve(loader: DataLoader[Batch], features: Tensor) -> DataLoader[Batch]:
+    """A loader with the same batches as another, with features [V, N, E] in place of images.
+
+    A real data loader, since it uses the random generator as the other would: what comes after it
+    must not depend on where features come from.
+    """
+    source: Any = loader.dataset
+    dataset = StoredFeatures(features, source.data_source)
+    return DataLoader(dataset, sampler=loader.batch_sampler, batch_size=None)
+
+
+def encode(
+    dataset: Dataset[Batch],
+    batch_size: int,
+    workers: int,
+    encode_image: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """Features [N, E] in single precision of all images of a data set, in order.
+
+    The random generators are left as they were.
+    """
+    loader = DataLoader(dataset, batch_size, num_workers=workers)
+    with torch.no_grad(), undisturbed_generators():
+        return torch.cat([encode_image(batch["img"]).float().cpu() for batch in loader])
+
+
+@contextmanager
+def undisturbed_generators() -> Iterator[None]:
+    """Give the random generators of Python, numpy and torch (CPU) their state back at the end."""
+    state = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(state[0])
+        np.random.set_state(state[1])
+        torch.set_rng_state(state[2])
+
+
+def tower_digest(visual: nn.Module) -> str:
+    """A digest of a module's architecture and weights."""
+    weights = {name: checksum(value) for name, value in visual.state_dict().items()}
+    return digest({"architecture": repr(visual), "weights": weights})
+
+
+def files_digest(paths: Sequence[str]) -> str:
+    """A digest of files' places, sizes and times of change."""
+    listed = []
+    for path in paths:
+        status = os.stat(path)
+        listed.append([os.path.abspath(path), status.st_size, status.st_mtime_ns])
+    return digest({"files": listed})
+
+
+def describe_transform(transform: Any) -> str:
+    """A transform with all its settings as text, the same in every process."""
+    steps = getattr(transform, "transforms", None)
+    name = type(transform).__qualname__
+    if type(transform).__repr__ is object.__repr__:  # it would show an address in memory
+        return f"{name}({sorted(vars(transform).items())})"
+    if isinstance(steps, list | tuple):
+        settings = {k: v for k, v in vars(transform).items() if k == "p"}
+        return f"{name}({settings}, [{', '.join(map(describe_transform, steps))}])"
+    return repr(transform)

@@ -1,0 +1,202 @@
+"""The feature store: image features that depend on nothing learned, computed once for all runs.
+
+A file is named by a digest of all that its features depend on, and holds that digest and a checksum
+of its data. What does not match is computed anew.
+
+    python -m coop_cmp.clip.store                    what is there, and how large it is
+    python -m coop_cmp.clip.store --prune 30         delete what no run used for 30 days
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from tabulate import tabulate
+from torch import Tensor
+
+from coop_cmp.files import atomic_write
+
+AUTO = "auto"
+SUFFIX = ".safetensors"
+
+
+def store_folder(setting: str) -> Path:
+    """The folder that MODEL.FEATURE_STORE names; ``auto`` is the user's cache folder."""
+    if setting != AUTO:
+        return Path(setting).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "coop_cmp" / "features"
+
+
+class FeatureStore:
+    """Tensors on disk under the digest of their description.
+
+    Args:
+        folder: Where the files are. Any number of runs may use it at once.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def fetch(self, description: Mapping[str, Any], compute: Callable[[], Tensor]) -> Tensor:
+        """Return the tensor of a description; compute and keep it if it is not there.
+
+        While one run computes, others that want the same tensor wait for it. A folder that cannot
+        be written costs a line in the log, not the run.
+
+        Args:
+            description: All that the tensor depends on, as JSON. ``about`` is for people: it is
+                listed with the file and no part of the digest.
+            compute: Makes the tensor (float32).
+
+        Returns:
+            The tensor, memory-mapped if it was on disk.
+        """
+        about = description.get("about", "")
+        key = digest({name: value for name, value in description.items() if name != "about"})
+        path = self.folder / f"{key}{SUFFIX}"
+        tensor = self.read(path)
+        if tensor is None:
+            with self._turn(path.with_suffix(".lock")):
+                tensor = self.read(path)  # another run may have made it in the meantime
+                if tensor is None:
+                    tensor = compute()
+                    self._write(path, tensor, about)
+                    return tensor
+        print(f"Feature store: read {about} from {path}")
+        with suppress(OSError):
+            os.utime(path)  # pruning goes by the time of the last use
+        return tensor
+
+    def read(self, path: Path) -> Tensor | None:
+        """The tensor of a file; None if there is none or it is not what its name says."""
+        if not os.path.isfile(path):  # false as well where nobody may look
+            return None
+        try:
+            with safe_open(path, "pt") as file:
+                metadata = file.metadata() or {}
+                tensor = file.get_tensor("features")
+        except (OSError, SafetensorError, RuntimeError) as error:
+            problem = str(error)
+        else:
+            problem = ""
+            if metadata.get("key") != path.stem:
+                problem = "it was made for something else"
+            elif metadata.get("checksum") != checksum(tensor):
+                problem = "its checksum is wrong"
+        if problem:
+            print(f"Feature store: {path} is not used, but made anew: {problem}")
+            return None
+        return tensor
+
+    def _write(self, path: Path, tensor: Tensor, about: str) -> None:
+        metadata = {"key": path.stem, "checksum": checksum(tensor), "about": about}
+        try:
+            with atomic_write(path) as file:
+                file.write(save({"features": tensor.contiguous()}, metadata))
+        except OSError as error:
+            print(
+                f"Feature store: {path} cannot be written ({error.strerror or error}); "
+                "going on without it"
+            )
+        else:
+            print(f"Feature store: kept {about} in {path}")
+
+    @contextmanager
+    def _turn(self, path: Path) -> Iterator[None]:
+        """Hold the lock of a file; where files cannot be locked, go on without."""
+        try:
+            import fcntl
+
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = open(path, "ab")  # noqa: SIM115 - closed below
+        except (OSError, ImportError):
+            yield
+            return
+        with lock:
+            with suppress(OSError):
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    print(f"Feature store: waiting for another run that makes {path.stem}")
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+
+    def entries(self) -> list[dict[str, Any]]:
+        """What is there, last used first: path, about, bytes and days since the last use."""
+        found = []
+        for path in sorted(self.folder.glob(f"*{SUFFIX}"), key=os.path.getmtime, reverse=True):
+            try:
+                with safe_open(path, "pt") as file:
+                    about = (file.metadata() or {}).get("about", "")
+            except (OSError, SafetensorError, RuntimeError):
+                about = "(unreadable)"
+            days = (time.time() - path.stat().st_mtime) / 86400
+            found.append({"path": path, "about": about, "bytes": path.stat().st_size, "days": days})
+        return found
+
+    def prune(self, days: float) -> list[dict[str, Any]]:
+        """Delete what was not used for some days, and what killed runs left behind."""
+        old = [entry for entry in self.entries() if entry["days"] >= days]
+        for entry in old:
+            entry["path"].unlink(missing_ok=True)
+        for path in (*self.folder.glob("*.lock"), *self.folder.glob(".*.tmp")):
+            if time.time() - path.stat().st_mtime > 86400:
+                path.unlink(missing_ok=True)
+        return old
+
+
+def digest(description: Mapping[str, Any]) -> str:
+    """The SHA-256 of a JSON description, shortened to 32 hexadecimal digits."""
+    text = json.dumps(description, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def checksum(tensor: Tensor) -> str:
+    """The SHA-256 of a tensor's type, shape and bytes."""
+    state = hashlib.sha256(f"{tensor.dtype} {list(tensor.shape)}".encode())
+    # Bytes of any type of number, bfloat16 included, which numpy lacks.
+    data = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
+    state.update(data.numpy().data)
+    return state.hexdigest()
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Report what the store holds, and prune it."""
+    parser = argparse.ArgumentParser(description="What the feature store holds; pruning it.")
+    parser.add_argument("--store", default=AUTO, help="its folder; default: the user's cache")
+    parser.add_argument(
+        "--prune", type=float, metavar="DAYS", help="delete what no run used for DAYS days; 0: all"
+    )
+    args = parser.parse_args(argv)
+    store = FeatureStore(store_folder(args.store))
+    if args.prune is not None:
+        gone = store.prune(args.prune)
+        print(f"deleted {len(gone)} files, {sum(e['bytes'] for e in gone) / 2**20:.1f} MB")
+    entries = store.entries()
+    rows = [
+        [e["path"].stem[:12], e["about"], f"{e['bytes'] / 2**20:.1f}", f"{e['days']:.1f}"]
+        for e in entries
+    ]
+    if rows:
+        print(tabulate(rows, ["key", "features", "MB", "days unused"], disable_numparse=True))
+    total = sum(entry["bytes"] for entry in entries) / 2**20
+    print(f"{store.folder}: {len(entries)} files, {total:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()

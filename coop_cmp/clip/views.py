@@ -1,0 +1,132 @@
+"""Loaders that serve features of a frozen image tower: for tests, and cached training views.
+
+With fresh augmentation a training image is encoded anew in every epoch. With V cached views it has
+V fixed augmentations, one of which is drawn each time, as in Tip-Adapter (Zhang et al., ECCV 2022);
+the image tower is then idle during training. It is another protocol, and results are marked.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import cached_property
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from coop_cmp.clip.features import (
+    Batch,
+    StoredFeatures,
+    describe_transform,
+    encode,
+    files_digest,
+    serve,
+    tower_digest,
+)
+from coop_cmp.clip.store import FeatureStore, store_folder
+
+# The same arithmetic in another version, other batches or on another device may differ in the last
+# bit, so these are part of a key.
+PACKAGES = ("torch", "torchvision", "open_clip_torch", "pillow")
+VIEW_BATCH = 100  # images encoded at once; methods train with other batches, but share views
+
+
+class AugmentedViews(Dataset[Batch]):
+    """V views of each of N images: item ``v * N + i`` is view v of image i.
+
+    A view depends on nothing but the seed, v and i: not on workers, batches or other views.
+
+    Args:
+        dataset: The N images, augmented by the random generators.
+        views: V.
+        seed: Of the run.
+    """
+
+    def __init__(self, dataset: Any, views: int, seed: int) -> None:
+        self.dataset = dataset
+        self.views = views
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return self.views * len(self.dataset)
+
+    def __getitem__(self, index: int) -> Batch:
+        view, image = divmod(index, len(self.dataset))
+        # A run without a seed has -1, which counts as one.
+        words = np.random.SeedSequence([self.seed % 2**32, view, image]).generate_state(3)
+        random.seed(int(words[0]))
+        np.random.seed(words[1])
+        torch.default_generator.manual_seed(int(words[2]))
+        return {"img": self.dataset[image]["img"]}
+
+
+class FrozenFeatures:
+    """Replaces a trainer's loaders by loaders of image features.
+
+    Args:
+        cfg: MODEL.FEATURE_STORE says where features are kept; empty: nowhere.
+        visual: The image tower, which must not change.
+        encode_image: Makes features [B, E] of images [B, 3, H, W], on its device and in its
+            precision.
+        precision: Name of that precision.
+    """
+
+    def __init__(
+        self, cfg: Any, visual: nn.Module, encode_image: Callable[[Tensor], Tensor], precision: str
+    ) -> None:
+        self.cfg = cfg
+        self.visual = visual
+        self.encode_image = encode_image
+        self.precision = precision
+        folder = cfg.MODEL.FEATURE_STORE
+        self.store = FeatureStore(store_folder(folder)) if folder else None
+
+    def test_loader(self, loader: DataLoader[Batch]) -> DataLoader[Batch]:
+        """The loader with features from the store; the loader itself if there is no store."""
+        if self.store is None or isinstance(loader.dataset, StoredFeatures):
+            return loader
+        features = self._features(loader, loader.dataset, loader.batch_size or 1, "features")
+        return serve(loader, features[None])
+
+    def train_loader(self, loader: DataLoader[Batch], views: int) -> DataLoader[Batch]:
+        """The loader with one of some cached views of each image, drawn anew each time."""
+        dataset = AugmentedViews(loader.dataset, views, self.cfg.SEED)
+        what = f"{views} training views, seed {self.cfg.SEED},"
+        features = self._features(loader, dataset, VIEW_BATCH, what, views=views)
+        return serve(loader, features.unflatten(0, (views, -1)))
+
+    def _features(
+        self, loader: DataLoader[Batch], dataset: Any, batch_size: int, what: str, views: int = 0
+    ) -> Tensor:
+        """Features [N, E] of a data set that is the loader's or made from it."""
+
+        def compute() -> Tensor:
+            return encode(dataset, batch_size, loader.num_workers, self.encode_image)
+
+        if self.store is None:
+            return compute()
+        source: Any = loader.dataset
+        images = len(source.data_source)
+        names = f"{self.cfg.DATASET.NAME}, {self.cfg.MODEL.BACKBONE.NAME}"
+        return self.store.fetch(
+            {
+                "about": f"{what} of {images} images ({names})",
+                "tower": self._tower,
+                "precision": self.precision,
+                "device": next(self.visual.parameters()).device.type,
+                "batch": batch_size,
+                "transform": describe_transform(source.transform),
+                "files": files_digest([item.impath for item in source.data_source]),
+                "views": [views, self.cfg.SEED] if views else [],
+                "versions": {name: metadata.version(name) for name in PACKAGES},
+            },
+            compute,
+        )
+
+    @cached_property
+    def _tower(self) -> str:
+        return tower_digest(self.visual)
