@@ -136,8 +136,7 @@ class SplitFileDataset(FewShotDataset):
         if not getattr(cfg.DATASET, "ALLOW_NEW_SPLIT", False):
             raise UserError(
                 f"{cfg.DATASET.NAME}: no split file {published}; download {self.split_file} from "
-                f"https://drive.google.com/file/d/{self.split_id} into {self.dataset_dir} "
-                "(see docs/datasets.md), or set "
+                f"https://drive.google.com/file/d/{self.split_id} (docs/datasets.md), or set "
                 "DATASET.ALLOW_NEW_SPLIT True for a split of your own, whose results cannot be "
                 "compared with published ones"
             )

@@ -19,12 +19,15 @@ SETTLED_NS = 2_000_000_000  # the coarsest time stamp of a common file system
 
 
 def list_folders(parent: str | os.PathLike[str]) -> list[str]:
-    """Names of the folders in ``parent`` in ASCII order, hidden ones left out."""
+    """Names of the class folders in ``parent`` in ASCII order, hidden ones left out."""
     try:
         with os.scandir(parent) as entries:
-            return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+            names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"no folder {parent}; see docs/datasets.md for the layout") from None
+    if not names:
+        raise UserError(f"no class folders in {parent}; see docs/datasets.md for the layout")
+    return names
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[str]:

@@ -68,7 +68,7 @@ class WordNetDataset(FewShotDataset):
         for problem in problems:
             print(f"Warning: {problem}; see docs/datasets.md")
         unnamed = [i for i in ids if i not in classnames]
-        if unnamed or not ids:
+        if unnamed:
             raise UserError(
                 f"{len(unnamed)} of {len(ids)} class folders below {self.image_dir} are not in "
                 f"{CLASSNAMES}: {unnamed[:3]}; see docs/datasets.md"

@@ -56,10 +56,12 @@ def known() -> dict[str, type[FewShotDataset]]:
     """The data sets that have published sizes, by the names of their yaml files."""
     classes = {}
     for path in sorted(CONFIGS.glob("*.yaml")):
-        cls = DATASET_REGISTRY.get(settings(path.stem, "").DATASET.NAME)
-        # Digits makes its own pictures: nothing on disk can be wrong.
-        if cls.sizes and cls.__module__ != "datasets.digits":
-            classes[path.stem] = cls
+        name = settings(path.stem, "").DATASET.NAME
+        if name in DATASET_REGISTRY.registered_names():
+            cls = DATASET_REGISTRY.get(name)
+            # Digits makes its own pictures: nothing on disk can be wrong.
+            if cls.sizes and cls.__module__ != "datasets.digits":
+                classes[path.stem] = cls
     return classes
 
 

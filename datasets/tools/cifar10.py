@@ -53,7 +53,7 @@ def read_images(archive: Path, part: str) -> Iterator[tuple[np.ndarray, int]]:
                 yield from zip(pixels.reshape(-1, 3, 32, 32), labels, strict=True)
     except KeyError as error:
         raise UserError(f"{archive} has no {error}: not CIFAR-10's python or binary one") from error
-    except (tarfile.TarError, EOFError, zlib.error, pickle.UnpicklingError) as error:
+    except (tarfile.TarError, pickle.UnpicklingError, zlib.error, EOFError, ValueError) as error:
         raise UserError(f"{archive} cannot be read: {error}; download it again") from error
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
 from datasets.files import list_folders
-from datasets.imagenet import CLASSNAMES, ImageNet, ShiftedTestSet
+from datasets.imagenet import CLASSNAMES, ImageNet, ShiftedTestSet, WordNetDataset
 from datasets.tools.cifar10 import prepare_cifar10
 from datasets.ucf101 import UCF101, spaced
 
@@ -93,8 +93,9 @@ def prepare_imagenet(source: Path, root: Path) -> str:
     if len(ids) != len(IMAGENET_CLASSNAMES) or ids[0] != "n01440764":
         raise UserError(f"{source} must hold the 1000 class folders, from n01440764 on")
     text = "".join(f"{i} {name}\n" for i, name in zip(ids, IMAGENET_CLASSNAMES, strict=True))
-    families = (root / cls.dataset_dir for cls in (ImageNet, *ShiftedTestSet.__subclasses__()))
-    folders = [f for f in families if f.is_dir() and not (f / CLASSNAMES).exists()]
+    family: list[type[WordNetDataset]] = [ImageNet, *ShiftedTestSet.__subclasses__()]
+    folders = [root / cls.dataset_dir for cls in family]
+    folders = [f for f in folders if f.is_dir() and not (f / CLASSNAMES).exists()]
     for folder in folders:
         with atomic_write(folder / CLASSNAMES) as file:
             file.write(text.encode())

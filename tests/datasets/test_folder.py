@@ -101,6 +101,13 @@ def test_a_test_class_that_is_not_trained_is_refused(tmp_path: Path) -> None:
         build("ImageFolder", tmp_path)
 
 
+def test_a_folder_without_classes_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "test").mkdir()
+    with pytest.raises(UserError, match=rf"no class folders in {tmp_path}/train"):
+        build("ImageFolder", tmp_path)
+
+
 def test_the_yaml_files_name_registered_data_sets() -> None:
     stems = {path.stem for path in CONFIGS.glob("*.yaml")}
     assert {"caltech101", "dtd", "imagenet_a", "imagenetv2", "ucf101", "cifar10", "folder"} <= stems
