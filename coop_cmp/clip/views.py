@@ -20,7 +20,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from coop_cmp.clip.features import (
     Batch,
-    StoredFeatures,
     describe_transform,
     encode,
     files_digest,
@@ -86,8 +85,12 @@ class FrozenFeatures:
         self.store = FeatureStore(store_folder(folder)) if folder else None
 
     def test_loader(self, loader: DataLoader[Batch]) -> DataLoader[Batch]:
-        """The loader with features from the store; the loader itself if there is no store."""
-        if self.store is None or isinstance(loader.dataset, StoredFeatures):
+        """The loader with features from the store.
+
+        The loader itself if there is no store, or no list of files to find features by.
+        """
+        listed = hasattr(getattr(loader, "dataset", None), "data_source")
+        if self.store is None or not listed:
             return loader
         features = self._features(loader, loader.dataset, loader.batch_size or 1, "features")
         return serve(loader, features[None])

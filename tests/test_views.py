@@ -1,0 +1,278 @@
+"""Stored features and cached views: the same results as without, and nothing stale."""
+
+from __future__ import annotations
+
+import copy
+import random
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from dassl.data.transforms.transforms import Cutout
+from PIL import Image
+from torch import nn
+from torch.utils.data import DataLoader
+from torchvision import transforms as T
+
+import train
+from coop_cmp.clip.features import describe_transform, encode, serve, tower_digest
+from coop_cmp.clip.views import AugmentedViews
+from tests.conftest import ROOT
+from tests.small_clip import small_clip
+from trainers.base import PromptedCLIP
+
+FOLDER = ("--dataset-config-file", str(ROOT / "configs/datasets/folder.yaml"))
+SHORT = ("OPTIM.MAX_EPOCH", "3", "DATALOADER.TEST.BATCH_SIZE", "5", "DATASET.NUM_SHOTS", "2")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Three classes of random pictures: 2 for training, 1 for validation and 4 for tests of each."""
+    draw = np.random.default_rng(0)
+    for part, count in (("train", 2), ("val", 1), ("test", 4)):
+        for name in ("cat", "dog", "tree"):
+            folder = tmp_path / "data" / part / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                pixels = draw.integers(0, 256, (40, 48, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{i}.png")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def run(tiny_weights, data, tmp_path, monkeypatch, capsys):
+    """Run train.py with a store below tmp_path: its logits [N, C] and what it printed."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def run_once(name: str, *options: str, trainer: str = "CoOp_CMP", code: int = 0) -> Any:
+        method = trainer.removesuffix("_CMP").replace("ZeroshotCLIP", "CoOp")
+        config = str(ROOT / f"configs/trainers/{method}/glyph.yaml")
+        arguments = ["--root", str(data), "--seed", "1", *FOLDER, "--config-file", config]
+        arguments += ["--trainer", trainer, "--output-dir", str(tmp_path / name)]
+        flags = [option for option in options if option.startswith("--")]
+        settings = [option for option in options if not option.startswith("--")]
+        backbone = ("MODEL.BACKBONE.NAME", "TinyCLIP")
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", sys.stdout)  # the logger replaces it
+            assert train.run([*arguments, *flags, *backbone, *SHORT, *settings]) == code
+        output = capsys.readouterr()
+        if code:
+            return output.err
+        return np.load(tmp_path / name / "predictions.npz")["logits"], output.out
+
+    return run_once
+
+
+def stored(tmp_path: Path) -> int:
+    return len(list((tmp_path / "coop_cmp" / "features").glob("*.safetensors")))
+
+
+# Testing on validation data in every epoch shows that the store leaves the random numbers alone.
+VALIDATED = ("TEST.FINAL_MODEL", "best_val")
+
+
+@pytest.mark.parametrize("trainer", ["CoOp", "ZeroshotCLIP"])
+def test_results_are_bit_identical_without_a_store_and_with_an_empty_and_a_filled_one(
+    trainer, run, tmp_path
+):
+    without, _ = run("without", "--no-feature-store", *VALIDATED, trainer=trainer)
+    assert stored(tmp_path) == 0
+    first, said = run("first", *VALIDATED, trainer=trainer)
+    assert "kept features of 12 images" in said
+    second, said = run("second", *VALIDATED, trainer=trainer)
+    assert "read features of 12 images" in said
+    assert (first == without).all()
+    assert (second == without).all()
+
+
+def test_an_image_prompt_method_reads_the_same_features(run, tmp_path):
+    """CoCoOp encodes prompts for every image; the image's own features are still frozen."""
+    options = ("OPTIM.MAX_EPOCH", "1")
+    without, _ = run("without", "--no-feature-store", *options, trainer="CoCoOp")
+    run("fill", *options, trainer="CoOp")
+    filled, said = run("filled", *options, trainer="CoCoOp")
+    assert "read features" in said
+    assert (filled == without).all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("INPUT.PIXEL_MEAN", "[0.5, 0.5, 0.5]"),
+        ("INPUT.INTERPOLATION", "bilinear"),
+        ("DATALOADER.TEST.BATCH_SIZE", "4"),
+        ("TRAINER.COOP.PREC", "amp"),
+    ],
+    ids=lambda options: options[0],
+)
+def test_what_changes_features_changes_the_key(options, run, tmp_path):
+    run("plain", trainer="ZeroshotCLIP")
+    run("changed", *options, trainer="ZeroshotCLIP")
+    assert stored(tmp_path) == 2
+
+
+def test_other_weights_change_the_key_and_the_text_side_does_not(tmp_path):
+    model, other = small_clip("vit"), small_clip("rn50")
+    assert tower_digest(model.visual) != tower_digest(other.visual)
+    changed = copy.deepcopy(model.visual)
+    assert tower_digest(changed) == tower_digest(model.visual)
+    with torch.no_grad():
+        changed.conv1.weight[0, 0, 0, 0] += 1
+    assert tower_digest(changed) != tower_digest(model.visual)
+
+
+def test_the_same_weights_in_another_architecture_change_the_key():
+    one, other = (
+        nn.Sequential(nn.Linear(2, 2), nn.GELU()),
+        nn.Sequential(nn.Linear(2, 2), nn.ReLU()),
+    )
+    other.load_state_dict(one.state_dict())
+    assert tower_digest(one) != tower_digest(other)
+
+
+def test_a_changed_image_file_changes_the_key(run, data, tmp_path):
+    before, _ = run("before", trainer="ZeroshotCLIP")
+    Image.new("RGB", (40, 48)).save(data / "test" / "cat" / "2.png")
+    after, _ = run("after", trainer="ZeroshotCLIP")
+    assert stored(tmp_path) == 2
+    assert (before != after).any(axis=1).nonzero()[0].tolist() == [2]
+
+
+def test_a_method_that_changes_image_features_does_not_use_the_store_and_says_so(run, tmp_path):
+    options = ("TRAINER.MAPLE.PROMPT_DEPTH", "2", "OPTIM.MAX_EPOCH", "1")
+    _, said = run("maple", *options, trainer="MaPLe")
+    assert "Feature store: not for MaPLe" in said
+    assert stored(tmp_path) == 0
+    error = run("views", *options, "INPUT.CACHED_VIEWS", "2", trainer="MaPLe", code=2)
+    assert re.search(r"CACHED_VIEWS must be 0 for MaPLe", error)
+
+
+def test_a_negative_number_of_views_is_refused(run):
+    assert "INPUT.CACHED_VIEWS" in run("views", "INPUT.CACHED_VIEWS", "-1", code=2)
+
+
+def test_runs_over_lambda_share_cached_views_and_never_touch_the_image_tower(
+    run, tmp_path, monkeypatch
+):
+    views = ("INPUT.CACHED_VIEWS", "3")
+    first, _ = run("first", *views, "TRAINER.CMP.LAMBDA", "0.0")
+    assert stored(tmp_path) == 2  # training views and test features
+
+    def fail(self: Any, image: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("an image was encoded")
+
+    monkeypatch.setattr(PromptedCLIP, "encode_image", fail)
+    second, _ = run("second", *views, "TRAINER.CMP.LAMBDA", "5.0")
+    assert not (first == second).all()
+    _, said = run("other method", *views, trainer="KgCoOp")
+    assert "read 3 training views" in said
+    results = (tmp_path / "second" / "results.json").read_text()
+    assert "trained on 3 cached views of each image" in results
+
+
+def test_cached_views_give_the_same_run_with_and_without_a_store(run, tmp_path):
+    views = ("INPUT.CACHED_VIEWS", "2")
+    without, _ = run("without", "--no-feature-store", *views)
+    first, _ = run("first", *views)
+    second, _ = run("second", *views)
+    assert (first == without).all()
+    assert (second == without).all()
+
+
+class RandomImages:
+    """Five images, each a number that the three random generators decide."""
+
+    transform = None
+    data_source = tuple(SimpleNamespace(impath=f"{i}.png", label=i % 2, domain=0) for i in range(5))
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        drawn = [random.random(), float(np.random.rand()), float(torch.rand(()))]
+        return {"img": torch.tensor([float(i), *drawn])}
+
+
+def views_of(seed: int, batch_size: int = 4, workers: int = 0) -> torch.Tensor:
+    return encode(AugmentedViews(RandomImages(), 3, seed), batch_size, workers, lambda x: x)
+
+
+def test_views_depend_on_nothing_but_the_seed():
+    views = views_of(seed=1)
+    assert views.shape == (15, 4)
+    assert views[:, 0].tolist() == [0, 1, 2, 3, 4] * 3
+    assert all(len(column.unique()) == 15 for column in views[:, 1:].t())
+    torch.manual_seed(99)
+    assert torch.equal(views_of(seed=1, batch_size=7), views)
+    assert torch.equal(views_of(seed=1, workers=2), views)
+    assert not torch.equal(views_of(seed=2)[:, 1:], views[:, 1:])
+    assert not torch.equal(views_of(seed=-1)[:, 1:], views[:, 1:])
+
+
+def test_encoding_leaves_the_random_generators_as_they_were():
+    def draw() -> tuple[float, float, float]:
+        return random.random(), float(np.random.rand()), float(torch.rand(()))
+
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    expected = draw()
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    torch.set_rng_state(states[2])
+    views_of(seed=1)
+    assert draw() == expected
+
+
+def image_loader(**options: Any) -> DataLoader[Any]:
+    images = RandomImages()
+    return DataLoader(images, **options)
+
+
+def test_served_batches_are_the_loaders_batches():
+    features = torch.arange(5.0)[None, :, None]
+    for options in ({"batch_size": 2}, {"batch_size": 2, "shuffle": True, "drop_last": True}):
+        loader = image_loader(**options)
+        served = serve(loader, features)
+        assert len(served) == len(loader)
+        torch.manual_seed(4)
+        expected = [batch["img"][:, 0].tolist() for batch in loader]
+        torch.manual_seed(4)
+        batches = list(served)
+        assert [batch["img"][:, 0].tolist() for batch in batches] == expected
+        assert [batch["index"].tolist() for batch in batches] == expected
+        for batch in batches:
+            assert batch["label"].tolist() == [i % 2 for i in batch["index"].tolist()]
+            assert batch["impath"] == [f"{i}.png" for i in batch["index"].tolist()]
+
+
+def test_serving_uses_as_many_random_numbers_as_loading():
+    """Otherwise the training after a validation would depend on the store."""
+    loader = image_loader(batch_size=2, shuffle=True)
+    loader.dataset.__class__ = type("Fixed", (RandomImages,), {"__getitem__": lambda s, i: i})
+    drawn = []
+    for source in (loader, serve(loader, torch.zeros(1, 5, 1))):
+        torch.manual_seed(4)
+        list(source)
+        drawn.append(torch.rand(()).item())
+    assert drawn[0] == drawn[1]
+
+
+def test_every_view_is_drawn():
+    served = serve(image_loader(batch_size=5), torch.arange(3.0)[:, None, None].expand(3, 5, 1))
+    drawn = torch.stack([next(iter(served))["img"][:, 0] for _ in range(60)])  # [epochs, images]
+    for image in drawn.t():
+        assert image.unique().tolist() == [0, 1, 2]
+    assert len(drawn.unique(dim=0)) > 10  # images draw apart from each other
+
+
+def test_a_transform_is_described_by_its_settings_and_not_by_its_address():
+    one, same = (T.Compose([T.Resize(8), Cutout(1, 4), T.ToTensor()]) for _ in range(2))
+    assert describe_transform(one) == describe_transform(same)
+    assert " at 0x" not in describe_transform(one)
+    nested = [T.RandomApply([Cutout(1, n)], p=p) for n, p in ((4, 0.5), (5, 0.5), (4, 0.6))]
+    others = [T.Compose([T.Resize(9), Cutout(1, 4), T.ToTensor()]), Cutout(2, 4), *nested]
+    assert len({describe_transform(t) for t in (one, *others)}) == len(others) + 1
