@@ -50,13 +50,14 @@ def load_learned(
 
 
 def _find(directory: Path, epoch: int | None, folders: tuple[str, ...]) -> Path:
-    for name in folders:
-        folder = directory / name
-        path = folder / (f"model.pth.tar-{epoch}" if epoch else _newest(folder))
+    paths = [
+        directory / name / (f"model.pth.tar-{epoch}" if epoch else _newest(directory / name))
+        for name in folders
+    ]
+    for path in paths:
         if path.is_file():
             return path
-    looked = directory / folders[0]
-    raise UserError(f'no trained model in "{looked}": check --model-dir and --load-epoch')
+    raise UserError(f'no model at "{paths[0]}": check --model-dir and --load-epoch')
 
 
 def _newest(folder: Path) -> str:
@@ -64,7 +65,8 @@ def _newest(folder: Path) -> str:
     if (folder / "model-best.pth.tar").is_file():
         return "model-best.pth.tar"
     endings = [path.name.rsplit("-", 1)[1] for path in folder.glob("model.pth.tar-*")]
-    return f"model.pth.tar-{max((int(e) for e in endings if e.isdigit()), default=0)}"
+    epochs = [int(ending) for ending in endings if ending.isdigit()]
+    return f"model.pth.tar-{max(epochs)}" if epochs else "model.pth.tar"
 
 
 def _learned(state: dict[str, Any], unused: tuple[str, ...]) -> dict[str, Any]:

@@ -174,7 +174,7 @@ def test_a_checkpoint_of_another_method_or_size_is_refused(build, tmp_path):
         build("CoOp").load_model(str(tmp_path))
     with pytest.raises(UserError, match=r"ctx is \[16, 32\], expected \[5, 32\]"):
         build("CoCoOp", "TRAINER.COCOOP.N_CTX", 5).load_model(str(tmp_path))
-    with pytest.raises(UserError, match=r"no trained model in .*check --model-dir"):
+    with pytest.raises(UserError, match=r"no model at .*check --model-dir"):
         build("CoOp").load_model(str(tmp_path / "nowhere"))
 
 
