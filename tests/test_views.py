@@ -32,7 +32,7 @@ SHORT = ("OPTIM.MAX_EPOCH", "3", "DATALOADER.TEST.BATCH_SIZE", "5", "DATASET.NUM
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Three classes of random pictures: 2 for training, 1 for validation and 4 for tests of each."""
+    """Random pictures of three classes: of each 2 for training, 1 for validation, 4 for tests."""
     draw = np.random.default_rng(0)
     for part, count in (("train", 2), ("val", 1), ("test", 4)):
         for name in ("cat", "dog", "tree"):
