@@ -258,7 +258,7 @@ def test_a_terminal_gets_a_bar_and_the_log_gets_the_lines(make_cfg, tmp_path, mo
     assert "* accuracy:" in stdout.getvalue()
     bar = stderr.getvalue()
     assert "epoch 2/2" in bar
-    assert re.search(r"4/4 , loss \d+\.\d{4} \(.*\) lr \d\.\d{4}e-\d\d eta 0:00:\d\d", bar)
+    assert re.search(r"4/4, eta 0:00:\d\d lr \d\.\d\de-\d\d loss \d\.\d{4} \(\d\.\d{4}\)", bar)
 
 
 @pytest.mark.parametrize("which", ["stdout", "stderr"])

@@ -116,7 +116,8 @@ class TrainerBase:
         if mode not in ("train", "test", "eval"):
             raise KeyError(f'mode: expected "train", "test" or "eval", got {mode!r}')
         for name in self.get_model_names(names):
-            self._models[name].train(mode == "train")
+            model = self._models[name]
+            model.train() if mode == "train" else model.eval()
 
     def update_lr(self, names: str | list[str] | None = None) -> None:
         """Step the schedules; trainers call it after the last batch of an epoch."""

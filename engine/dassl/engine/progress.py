@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 import sys
 import time
 from typing import Any
@@ -30,11 +31,14 @@ class EpochProgress:
         self.data_time = AverageMeter()
         self.bar: Any = None
         if on_terminal():
+            size = shutil.get_terminal_size()  # tqdm hides the bar if the terminal does not tell
             self.bar = tqdm(
                 total=trainer.num_batches,
                 desc=f"epoch {trainer.epoch + 1}/{trainer.max_epoch}",
                 leave=False,
-                bar_format="{desc} |{bar:20}| {n_fmt}/{total_fmt} {postfix}",
+                ncols=size.columns,
+                nrows=size.lines,
+                bar_format="{desc} |{bar:10}| {n_fmt}/{total_fmt}{postfix}",
             )
         self._start = time.time()
 
@@ -69,7 +73,8 @@ class EpochProgress:
         batches_left = trainer.num_batches - done + epochs_left * trainer.num_batches
         eta = datetime.timedelta(seconds=int(self.batch_time.avg * batches_left))
         if self.bar is not None:
-            self.bar.set_postfix_str(f"{self.losses} lr {lr:.4e} eta {eta}", refresh=False)
+            # The losses come last: a narrow terminal cuts the end.
+            self.bar.set_postfix_str(f"eta {eta} lr {lr:.2e} {self.losses}", refresh=False)
             self.bar.update()
             if done == trainer.num_batches:  # short epochs end before tqdm draws by itself
                 self.bar.refresh()
