@@ -1,0 +1,268 @@
+"""``python -m coop_cmp.report.figures <run, directory or predictions.npz> ...``: all figures.
+
+Runs are found below the directories given. A method and its CMP twin with the same data set,
+backbone, shots and seed are drawn side by side; curves over lambda and over shots appear when there
+are at least two values of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from coop_cmp.errors import UserError, closest
+from coop_cmp.files import atomic_write
+from coop_cmp.metrics import METRICS, show
+from coop_cmp.metrics.bins import width_bins
+from coop_cmp.report import plots
+from coop_cmp.report.runs import DEFAULT_LAMBDA, StoredRun, file_stem, find_runs, paired
+
+N_BINS = 10
+COLUMN, PAGE = 3.4, 6.8  # inches: one column and the full width of a two-column paper
+MOST_CLASSES = 12
+LOOK = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "figure.titlesize": 8,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "hatch.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "coop-cmp",
+}
+
+
+def reliability_figure(runs: list[StoredRun]) -> Figure:
+    """Reliability diagrams over histograms of the confidence, one column per run."""
+    figure = Figure((COLUMN * max(1, len(runs)), 4.4), layout="constrained")
+    axes = figure.subplots(
+        *(2, len(runs)), sharex=True, sharey="row", squeeze=False, height_ratios=[3, 1]
+    )
+    for (upper, lower), run in zip(axes.T, runs, strict=True):
+        bins = width_bins(run.samples, N_BINS, "right")
+        plots.draw_reliability(upper, bins)
+        plots.draw_counts(lower, bins)
+        numbers = [f"{name} {_shown(run, key)}" for name, key in (("ECE", "ece"), ("MCE", "mce"))]
+        means = [f"{key} {_shown(run, key)}" for key in ("accuracy", "confidence")]
+        upper.set_title(f"{run.title}\n{'   '.join(numbers)}\n{'   '.join(means)}")
+    _label_left_only(axes)
+    return _finished(figure, runs[0].heading, _small_print(runs))
+
+
+def confidence_figure(runs: list[StoredRun]) -> Figure:
+    """Confidences of correct against incorrect predictions, one column per run."""
+    figure = Figure((COLUMN * max(1, len(runs)), 2.9), layout="constrained")
+    axes = figure.subplots(1, len(runs), sharey=True, squeeze=False)
+    for axis, run in zip(axes[0], runs, strict=True):
+        plots.draw_confidence(axis, run.samples, N_BINS)
+        axis.set_title(run.title)
+        _legend_above(axis)
+    _label_left_only(axes)
+    return _finished(figure, runs[0].heading, _small_print(runs), legend=False)
+
+
+def risk_coverage_figure(runs: list[StoredRun]) -> Figure:
+    """Error rate against coverage, all runs in one picture."""
+    figure = Figure((COLUMN * 1.2, 3.2), layout="constrained")
+    plots.draw_risk_coverage(figure.subplots(), {run.title: run.samples for run in runs})
+    return _finished(figure, runs[0].heading, _sizes(runs))
+
+
+def class_figure(runs: list[StoredRun]) -> Figure:
+    """ECE of each class, all runs in one picture."""
+    names = runs[0].predictions.classnames
+    rows = min(30, len(names))
+    figure = Figure((COLUMN * 1.2, 1.6 + 0.2 * rows), layout="constrained")
+    plots.draw_class_ece(
+        figure.subplots(), {run.title: run.samples for run in runs}, names, N_BINS, most=rows
+    )
+    return _finished(figure, runs[0].heading, _small_print(runs))
+
+
+def figure_one(without: StoredRun, with_penalty: StoredRun, class_index: int = 0) -> Figure:
+    """Figure 1 of the paper: one class's mean probabilities above, all confidences below."""
+    runs = [without, with_penalty]
+    names = without.predictions.classnames
+    if with_penalty.predictions.classnames != names:
+        raise UserError(f"{with_penalty.path}: its classes are not those of {without.path}")
+    figure = Figure((PAGE, 5), layout=ConstrainedLayoutEngine(hspace=0.1))
+    axes = figure.subplots(2, 2, sharey="row")
+    shown = _largest_classes(runs, class_index)
+    for (upper, lower), run in zip(axes.T, runs, strict=True):
+        plots.draw_class_probabilities(upper, run.samples, names, class_index, shown)
+        count = int((run.samples.labels == class_index).sum())
+        upper.set_title(f"{run.title}\n{count} images of class “{names[class_index]}”")
+        plots.draw_confidence(lower, run.samples, N_BINS)
+        lower.set_title(f"all {len(run.samples):,} images")
+        _legend_above(lower)
+    _label_left_only(axes)
+    return _finished(figure, runs[0].heading, _small_print(runs), legend=False)
+
+
+def curve_figure(runs: list[StoredRun], over: str, heading: str) -> Figure | None:
+    """Accuracy and ECE over ``"lambda"`` or ``"shots"``, or None with fewer than two values."""
+    levels = sorted({run.record[over] for run in runs if run.record} - {None})
+    if len(levels) < 2:
+        return None
+    figure = Figure((PAGE, 3.2), layout="constrained")
+    methods = list(dict.fromkeys(run.method for run in runs))
+    for axis, key in zip(figure.subplots(1, 2), ("accuracy", "ece"), strict=True):
+        curves: dict[str, plots.Curve] = {}
+        for run in runs:
+            assert run.record is not None
+            dash = "--" if run.penalty is None else "-" if run.record["form"] == "ratio" else ":"
+            new = plots.Curve(run.variant, methods.index(run.method), dash)
+            points = curves.setdefault(run.variant, new).points
+            points.setdefault(run.record[over], []).append(100 * run.record["metrics"][key])
+        plots.draw_curves(axis, list(curves.values()), levels)
+        name = "ECE" if key == "ece" else key
+        axis.set(xlabel="λ" if over == "lambda" else over, ylabel=f"{name} (%)", title=name)
+    seeds = len({run.record["seed"] for run in runs if run.record})
+    return _finished(figure, heading, f"mean and standard deviation over {seeds} seed(s)")
+
+
+def draw_all(
+    runs: list[StoredRun], save: Callable[[Figure, str], None], class_name: str, every: bool
+) -> None:
+    """Draw every figure that the runs allow and hand it to ``save`` with a name for its file."""
+    groups = paired(runs)
+    if not every:
+        # One seed shows what a picture can show; the curves use all of them.
+        groups = list({_without_seed(group[0]): group for group in reversed(groups)}.values())[::-1]
+    for group in groups:
+        stem = file_stem(*group[0].setting, group[0].method if len(group) > 1 else group[0].title)
+        save(reliability_figure(group), f"{stem}_reliability")
+        save(confidence_figure(group), f"{stem}_confidence")
+        save(risk_coverage_figure(group), f"{stem}_risk_coverage")
+        save(class_figure(group), f"{stem}_classes")
+        if len(group) == 2:
+            index = class_index(group[0].predictions.classnames, class_name)
+            save(figure_one(group[0], group[1], index), f"{stem}_figure1")
+    for over, shared in (("lambda", -1), ("shots", -2)):
+        families: dict[Any, list[StoredRun]] = {}
+        for run in sorted(runs, key=lambda run: run.variant):
+            if run.record and (over == "lambda" or run.penalty in (None, DEFAULT_LAMBDA)):
+                families.setdefault(run.setting[:shared], []).append(run)
+        for setting, family in families.items():
+            if (figure := curve_figure(family, over, ", ".join(setting))) is not None:
+                save(figure, file_stem(*setting, over))
+
+
+def _without_seed(run: StoredRun) -> tuple[str, ...]:
+    return (*run.setting[:-1], run.method) if run.record else (str(run.path),)
+
+
+def class_index(classnames: list[str], wanted: str) -> int:
+    """The index of a class given by its name or number."""
+    if wanted in classnames:
+        return classnames.index(wanted)
+    if wanted.isdecimal() and int(wanted) < len(classnames):
+        return int(wanted)
+    hint = closest(wanted, classnames)
+    raise UserError(f'--class: there is no class "{wanted}" among {len(classnames)}{hint}')
+
+
+def _largest_classes(runs: list[StoredRun], index: int) -> list[int]:
+    """The class itself and those that its images are taken for most, in the order of classes."""
+    rows = (runs[0].samples.labels == index).nonzero()[:, 0]
+    if not len(rows):
+        raise UserError(f"--class: the test set has no image of class {index}")
+    n_classes = runs[0].samples.n_classes
+    means = [
+        max(float(run.samples.take(rows).class_column(k).mean()) for run in runs)
+        for k in range(n_classes)
+    ]
+    others = sorted(set(range(n_classes)) - {index}, key=lambda k: -means[k])
+    return sorted([index, *others[: MOST_CLASSES - 1]])
+
+
+def _shown(run: StoredRun, key: str) -> str:
+    return show(key, METRICS[key](run.samples, N_BINS, "right"))
+
+
+def _sizes(runs: list[StoredRun]) -> str:
+    return f"{len(runs[0].samples):,} test samples, {runs[0].samples.n_classes:,} classes"
+
+
+def _small_print(runs: list[StoredRun]) -> str:
+    return f"{_sizes(runs)}; {N_BINS} bins (lo, hi]"
+
+
+def _label_left_only(axes: np.ndarray) -> None:
+    """Columns that share their y axes need its name once."""
+    for axis in axes[:, 1:].flat:
+        axis.set_ylabel("")
+
+
+def _legend_above(axes: Axes) -> None:
+    """A legend between the title and the picture, where no bar can be under it."""
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 0.98), ncols=2, borderaxespad=0.2)
+    axes.set_title(axes.get_title(), pad=16)
+
+
+def _finished(figure: Figure, heading: str, note: str, legend: bool = True) -> Figure:
+    """Add the heading, the small print under it and the legend of all axes."""
+    figure.suptitle(f"{heading}\n{note}".strip())
+    if legend:
+        handles: dict[str, Any] = {}
+        for axes in figure.axes:
+            handles.update(dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)))
+        columns = 2 if figure.get_figwidth() < PAGE else 3
+        figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns)
+    return figure
+
+
+def _save(figure: Figure, folder: Path, name: str, formats: list[str]) -> None:
+    for suffix in formats:
+        path = folder / f"{name}.{suffix}"
+        # Without a date the same run gives the same file.
+        metadata = {"Date": None} if suffix == "svg" else None
+        with atomic_write(path) as file:
+            figure.savefig(file, format=suffix, dpi=200, metadata=metadata, bbox_inches="tight")
+        print(path)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Draw the figures; 2 is the exit code of a mistake in the arguments or files."""
+    parser = argparse.ArgumentParser(prog="python -m coop_cmp.report.figures")
+    parser.add_argument("sources", nargs="+", help="run directories, or any above, or npz files")
+    parser.add_argument("--to", help="where to write; default: figures/ in the first source")
+    parser.add_argument("--class", dest="class_name", default="0", help="class shown in Figure 1")
+    parser.add_argument("--all", action="store_true", help="pictures of every seed")
+    parser.add_argument(
+        "--formats", nargs="+", choices=["png", "svg", "pdf"], default=["png", "svg"]
+    )
+    args = parser.parse_args(argv)
+    first = Path(args.sources[0])
+    folder = Path(args.to) if args.to else (first.parent if first.is_file() else first) / "figures"
+    try:
+        runs, problems = find_runs(args.sources)
+        for problem in problems:
+            print(f"left out: {problem}", file=sys.stderr)
+        if not runs:
+            raise UserError(f"no predictions.npz below {', '.join(args.sources)}")
+        with rc_context(LOOK):
+            draw_all(
+                runs,
+                lambda figure, name: _save(figure, folder, name, args.formats),
+                args.class_name,
+                args.all,
+            )
+    except (UserError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
