@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
+import signal
 from collections import OrderedDict
 
 import pytest
@@ -81,13 +83,16 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path) -> None:
         save_checkpoint({"state_dict": {}, "epoch": 1}, str(tmp_path / "file" / "net"))
 
 
-def test_a_full_disk_is_an_os_error_and_leaves_no_part_behind(tmp_path, monkeypatch) -> None:
-    def full(*args, **kwargs):
-        raise RuntimeError("PytorchStreamWriter failed writing file data")
-
-    monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(OSError, match="free some space"):
-        save_checkpoint({"state_dict": {}, "epoch": 1}, str(tmp_path))
+def test_a_full_disk_is_an_os_error_and_leaves_no_part_behind(tmp_path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"cannot write the checkpoint .* free some space"):
+            save_checkpoint({"state_dict": {"w": torch.rand(9999)}, "epoch": 1}, str(tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
     assert not list(tmp_path.iterdir())
 
 
@@ -180,5 +185,8 @@ def test_only_weights_of_the_same_name_and_size_are_taken(tmp_path, capsys) -> N
         out = capsys.readouterr().out
         assert f"Successfully loaded pretrained weights from {tmp_path / name}" in out
         assert "['1.weight', '1.bias']" in out
+    torch.save([1, 2], tmp_path / "foreign")
+    with pytest.raises(OSError, match="does not fit this model"):
+        load_pretrained_weights(source, str(tmp_path / "foreign"))
     with pytest.warns(UserWarning, match="Cannot load"):
         load_pretrained_weights(nn.Linear(7, 7), str(tmp_path / "wrapped"))

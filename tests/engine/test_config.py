@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import pytest
 from dassl.config import cfg_default, clean_cfg, get_cfg_default
 from yacs.config import CfgNode
 
 
-def leaves(node: CfgNode, prefix: str = "") -> dict[str, object]:
-    found: dict[str, object] = {}
-    for key, value in node.items():
-        if isinstance(value, CfgNode):
-            found.update(leaves(value, f"{prefix}{key}."))
-        else:
-            found[prefix + key] = value
-    return found
-
-
 def test_the_defaults_have_the_values_and_types_that_config_files_rely_on() -> None:
-    found = leaves(get_cfg_default())
+    cfg = get_cfg_default()
     for key, value in {
         "INPUT.SIZE": (224, 224),
         "INPUT.PIXEL_MEAN": [0.485, 0.456, 0.406],
@@ -33,8 +25,9 @@ def test_the_defaults_have_the_values_and_types_that_config_files_rely_on() -> N
         "TEST.FINAL_MODEL": "last_step",
         "TRAINER.NAME": "",
     }.items():
-        assert found[key] == value
-        assert type(found[key]) is type(value)
+        found = attrgetter(key)(cfg)
+        assert found == value
+        assert type(found) is type(value)
 
 
 def test_a_node_added_to_the_shared_defaults_is_in_every_copy(monkeypatch) -> None:

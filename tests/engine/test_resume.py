@@ -168,8 +168,9 @@ def test_a_checkpoint_of_another_model_is_refused(make_cfg, tmp_path) -> None:
     checkpoint = torch.load(path, weights_only=True)
     checkpoint["state_dict"] = nn.Linear(5, 5).state_dict()
     torch.save(checkpoint, path)
-    with pytest.raises(OSError, match=rf'the checkpoint "{path}" does not fit this model'):
+    with pytest.raises(OSError, match=rf'the checkpoint "{path}" does not fit this model') as error:
         run(make_cfg())
+    assert "\n" not in str(error.value)
 
 
 def test_a_finished_run_is_only_tested_again(make_cfg, capsys) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import textwrap
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -92,8 +93,9 @@ def fitting(fpath: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = textwrap.shorten(str(error), 300)  # torch's own text has many lines
         raise OSError(
-            f'the checkpoint "{fpath}" does not fit this model ({error}); delete it, or choose '
+            f'the checkpoint "{fpath}" does not fit this model ({reason}); delete it, or choose '
             "another directory"
         ) from error
 
@@ -143,14 +145,15 @@ def resume_from_checkpoint(
 def load_pretrained_weights(model: nn.Module, weight_path: str) -> None:
     """Load the weights whose name and size match; the others are left as they are."""
     checkpoint = load_checkpoint(weight_path)
-    state_dict = strip_module(checkpoint.get("state_dict", checkpoint))
     own = model.state_dict()
-    matched = {
-        name: value
-        for name, value in state_dict.items()
-        if name in own and own[name].size() == value.size()
-    }
-    model.load_state_dict({**own, **matched})
+    with fitting(weight_path):
+        state_dict = strip_module(checkpoint.get("state_dict", checkpoint))
+        matched = {
+            name: value
+            for name, value in state_dict.items()
+            if name in own and own[name].size() == value.size()
+        }
+        model.load_state_dict({**own, **matched})
     if not matched:
         warnings.warn(f"Cannot load {weight_path} (check the key names manually)", stacklevel=2)
         return
