@@ -11,7 +11,7 @@ fi
 
 # The lists are split at spaces on purpose.
 # shellcheck disable=SC2086
-exec "$PYTHON" -m coop_cmp.sweep.selection --datasets "$1" --shots "$2" --fork \
+exec "$PYTHON" -m coop_cmp.sweep.selection --datasets "$1" --shots "$2" \
     --trainers ${TRAINERS:-CoOp} --seeds ${SEEDS:-1 2 3} ${LAMBDAS:+--lambdas $LAMBDAS} \
     --output "${OUTPUT:-output}" ${BACKBONE:+--backbones $BACKBONE} \
     ${DEVICE:+--devices $DEVICE} ${DATA:+--data "$DATA"} "${@:3}"

@@ -16,7 +16,6 @@ run | show | embedded)
     ;;
 esac
 case $verb in
-run) options+=(${DEVICE:+--devices $DEVICE}) ;;
-embedded) options+=(--fork ${DEVICE:+--devices $DEVICE}) ;;
+run | embedded) options+=(${DEVICE:+--devices $DEVICE}) ;;
 esac
 exec "$PYTHON" -m coop_cmp.report.tables "$verb" "${options[@]}" "${@:2}"

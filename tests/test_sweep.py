@@ -103,7 +103,7 @@ def behave(root: Path, steps: dict[int, list[str]]) -> None:
 
 def arguments(root: Path, *more: str) -> list[str]:
     words = ["--project", str(root), "--output", str(root / "output"), "--datasets", "digits"]
-    return [*words, "--trainers", "CoOp", "--jobs", "2", *more]
+    return [*words, "--trainers", "CoOp", "--jobs", "2", "--no-fork", *more]
 
 
 def calls(root: Path) -> list[str]:
@@ -233,7 +233,7 @@ def test_a_dry_run_lists_what_is_done_and_estimates_the_rest(root, capsys):
 @pytest.mark.parametrize("fork", [False, True], ids=["process", "fork"])
 def test_failures_are_retried_once_and_listed_while_the_others_go_on(root, capsys, fork):
     behave(root, {1: ["crash"], 2: ["die", "good"], 3: ["user error"], 4: ["good"]})
-    flags = ("--seeds", "1", "2", "3", "4", *(["--fork"] if fork else []))
+    flags = ("--seeds", "1", "2", "3", "4", "--fork" if fork else "--no-fork")
     assert main(arguments(root, *flags)) == 1
     made = [path[-1] for path in calls(root)]
     assert made == ["1", "1", "2", "2", "3", "4"], "a user's mistake is not repeated"
@@ -314,9 +314,10 @@ def test_two_sweeps_at_once_do_every_run_exactly_once(root):
     assert len(tables) == 1
 
 
-def test_a_sweep_killed_outright_is_continued_without_doing_a_live_run_twice(root):
+@pytest.mark.parametrize("fork", ["--no-fork", "--fork"])
+def test_a_sweep_killed_outright_is_continued_without_doing_a_live_run_twice(root, fork):
     behave(root, {1: ["good"], 2: ["slow"], 3: ["good"]})
-    sweep = start_sweep(root, "--jobs", "1")
+    sweep = start_sweep(root, "--jobs", "1", fork)
     wait_until(lambda: len(calls(root)) == 2)
     sweep.kill()
     sweep.communicate()

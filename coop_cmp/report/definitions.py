@@ -87,7 +87,7 @@ NOTES = {
     ),
 }
 NOTES[FIGURE] = (
-    "The four panels are drawn from the predictions of these two methods by scripts/figures.sh.",
+    "The four panels are drawn from these runs by: bash scripts/figures.sh output/cifar10",
 )
 NOTES["benchmarks_domain_calibration_results"] = NOTES["benchmarks_calibration_results"]
 NOTES["calibration_results_resnet50"] = NOTES["benchmarks_calibration_results"]

@@ -36,7 +36,11 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices", nargs="+", metavar="DEV", help="cpu, or cuda:0 cuda:1 ...")
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of each run")
     parser.add_argument("--time-limit", type=float, default=720, metavar="MIN", help="of each run")
-    parser.add_argument("--fork", action="store_true", help="import torch once for all runs")
+    parser.add_argument(
+        "--fork",
+        action=argparse.BooleanOptionalAction,
+        help="load torch once and fork the runs; default: for GlyphCLIP on a CPU",
+    )
     parser.add_argument("--slurm", metavar="'KEY=VALUE ...'", help="submit with these parameters")
 
 
@@ -65,7 +69,8 @@ def settings_of(args: argparse.Namespace, runs: Sequence[Run]) -> Settings:
     threads = args.threads or (0 if not on_cpu else 1 if tiny else max(1, cores // jobs))
     if jobs < 1 or threads < 0 or args.time_limit <= 0:
         raise UserError("--jobs, --threads and --time-limit take numbers above 0")
-    return Settings(devices, jobs, threads, args.time_limit * 60, fork=args.fork)
+    fork = tiny and devices == ("cpu",) if args.fork is None else args.fork
+    return Settings(devices, jobs, threads, args.time_limit * 60, fork=fork)
 
 
 def execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> bool:

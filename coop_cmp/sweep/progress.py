@@ -79,6 +79,9 @@ class LiveProgress(Progress):
     def say(self, text: str) -> None:
         self.bar.write(text, file=sys.stdout)
 
+    def started(self, run: Run, number: int) -> None:
+        """The run's own line says so."""
+
     def tick(self, rest: Sequence[Run], active: Mapping[int, Attempt]) -> None:
         for slot, line in enumerate(self.lines):
             attempt = active.get(slot)
