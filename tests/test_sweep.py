@@ -315,14 +315,26 @@ def test_two_sweeps_at_once_do_every_run_exactly_once(root):
 
 
 @pytest.mark.parametrize("fork", ["--no-fork", "--fork"])
-def test_a_sweep_killed_outright_is_continued_without_doing_a_live_run_twice(root, fork):
-    behave(root, {1: ["good"], 2: ["slow"], 3: ["good"]})
+def test_a_sweep_killed_outright_takes_its_runs_with_it_and_is_continued(root, fork):
+    behave(root, {1: ["good"], 2: ["hang", "good"], 3: ["good"]})
     sweep = start_sweep(root, "--jobs", "1", fork)
     wait_until(lambda: len(calls(root)) == 2)
     sweep.kill()
     sweep.communicate()
     assert main(arguments(root)) == 0
-    assert [path[-1] for path in calls(root)] == ["1", "2", "3"]
+    assert [path[-1] for path in calls(root)] == ["1", "2", "2", "3"]
+
+
+def test_a_run_that_outlives_its_sweep_keeps_its_lock(tmp_path):
+    lock = RunLock.take(tmp_path)
+    assert lock is not None
+    with subprocess.Popen(["sleep", "60"], pass_fds=(lock.file.fileno(),)) as run:
+        lock.file.close()
+        assert RunLock.take(tmp_path) is None
+        run.kill()
+    again = RunLock.take(tmp_path)
+    assert again is not None
+    again.release()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

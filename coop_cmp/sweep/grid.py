@@ -42,6 +42,8 @@ class Run:
         tag: the end of the directory's name, to keep runs with other options apart.
         source: evaluate the run trained on this data set instead of training.
         split: ``val`` evaluates the trained run on its few-shot validation part.
+        classes: ``base`` trains on the first half of the classes, ``new`` evaluates that run on the
+            others.
     """
 
     dataset: str
@@ -55,13 +57,17 @@ class Run:
     tag: str = ""
     source: str = ""
     split: Literal["test", "val"] = "test"
+    classes: Literal["all", "base", "new"] = "all"
 
     @property
     def training(self) -> Run | None:
         """The run that has to be complete before this one can be evaluated."""
-        if not self.source and self.split == "test":
+        elsewhere = self.source or self.split != "test" or self.classes == "new"
+        if not elsewhere or is_zero_shot(self.trainer):
             return None
-        return replace(self, dataset=self.source or self.dataset, source="", split="test")
+        classes: Literal["all", "base"] = "all" if self.classes == "all" else "base"
+        dataset = self.source or self.dataset
+        return replace(self, dataset=dataset, source="", split="test", classes=classes)
 
     @property
     def setting(self) -> str:
@@ -77,6 +83,8 @@ class Run:
             name += f"_{self.tag}"
         if self.source:
             name += f"_from_{self.source}"
+        if self.classes != "all":
+            name += f"_{self.classes}"
         return name if self.split == "test" else f"{name}_{self.split}"
 
     @property

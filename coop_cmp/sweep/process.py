@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import runpy
@@ -22,6 +23,7 @@ from coop_cmp.sweep.grid import Run
 from coop_cmp.sweep.project import RECORD, Project
 
 LOG = "sweep.log"
+PR_SET_PDEATHSIG = 1
 
 
 class RunLock:
@@ -50,6 +52,15 @@ class RunLock:
         """Give the directory up, even if a forked process still has a copy of the open file."""
         fcntl.flock(self.file, fcntl.LOCK_UN)
         self.file.close()
+
+
+def _end_with_parent() -> None:
+    """Ask the system to end this process when its parent is gone, even by SIGKILL.
+
+    Only Linux can. Elsewhere a run may outlive its sweep, and its lock keeps others off.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Process(Protocol):
@@ -91,6 +102,7 @@ def _run_here(command: Sequence[str], environment: Mapping[str, str], log: Binar
     """Run a script in this process as ``python script ...`` would, and return its exit code."""
     code = 1
     try:
+        _end_with_parent()
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -208,5 +220,6 @@ def start(
                 stderr=subprocess.STDOUT,
                 env=environment,
                 pass_fds=(lock.file.fileno(),),
+                preexec_fn=_end_with_parent,
             )
     return Attempt(run, lock, process, path, number)

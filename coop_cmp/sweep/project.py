@@ -123,6 +123,8 @@ class Project:
             command += ["TRAINER.CMP.LAMBDA", f"{run.lam:g}", "TRAINER.CMP.FORM", str(run.form)]
         if run.split != "test":
             command += ["TEST.SPLIT", run.split]
+        if run.classes != "all":
+            command += ["DATASET.SUBSAMPLE_CLASSES", run.classes]
         return command + [part for option in run.options for part in option]
 
     def shell_command(self, run: Run) -> str:
@@ -146,6 +148,7 @@ class Project:
             "lambda": run.lam,
             "form": run.form,
             "split": run.split,
+            "subsample": run.classes,
         }
         if not is_zero_shot(run.trainer):
             wanted["shots"] = run.shots
