@@ -31,7 +31,8 @@ def main(args):
     cfg.merge_from_list(args.opts)
     cfg.TRAINER.NAME, cfg.OUTPUT_DIR, cfg.SEED = args.trainer, args.output_dir, 1
     cfg.DATASET.NAME, cfg.INPUT.SIZE, cfg.INPUT.TRANSFORMS = "TinySet", (8, 8), ("normalize",)
-    cfg.DATALOADER.NUM_WORKERS, cfg.OPTIM.MAX_EPOCH, cfg.OPTIM.LR = 0, 2, 0.1
+    cfg.DATALOADER.NUM_WORKERS, cfg.OPTIM.LR_SCHEDULER = 0, "cosine"
+    cfg.OPTIM.MAX_EPOCH, cfg.OPTIM.WARMUP_EPOCH, cfg.OPTIM.LR = 2, 1, 0.1
     cfg.freeze()
     set_random_seed(1)
     trainer = build_trainer(cfg)
@@ -56,6 +57,7 @@ from pathlib import Path
 from dassl.data.datasets import DATASET_REGISTRY, DatasetBase, Datum
 from dassl.engine import TRAINER_REGISTRY, TrainerX
 from dassl.optim import build_lr_scheduler, build_optimizer
+from dassl.utils import load_checkpoint
 from torch import nn
 from torch.nn import functional as F
 
@@ -82,6 +84,10 @@ class Tiny(TrainerX):
         if self.batch_idx + 1 == self.num_batches:
             self.update_lr()
         return {"loss": loss.item()}
+
+    def load_model(self, directory, epoch=None):
+        checkpoint = load_checkpoint(f"{directory}/tiny/model.pth.tar-{epoch}")
+        self.model.load_state_dict(checkpoint["state_dict"])
 
 
 @TRAINER_REGISTRY.register()
