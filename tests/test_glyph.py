@@ -171,7 +171,7 @@ def test_the_stored_weights_are_small_and_cover_the_vocabulary(words: pretrain.V
 
 
 def test_the_stored_weights_read_real_digits_without_having_seen_one(glyph_clip: CLIP) -> None:
-    """On the training and validation part, so that the test part stays unseen."""
+    """On the training and validation part; the test part is for the numbers that are reported."""
     pictures, digits = load_pictures()
     split = fixed_split(digits)
     chosen = [int(Path(path).stem) for path, _, _ in split.train + split.val]
