@@ -57,6 +57,7 @@ _DETAILS = {
     "lam": "lambda",
     "form": "form",
     "split": "part",
+    "classes": "classes",
     "tag": "tag",
 }
 

@@ -1,0 +1,112 @@
+"""One training step and one test batch of every method on models of real size.
+
+    python benchmarks/real_size.py [--json FILE] [--threads 2] [--small]
+
+ViT-B/16 and RN50 with random weights, random images and 20 classes, in single precision, with the
+settings of configs/trainers. It shows that the methods run, how many values they learn and how long
+a step takes; the losses say nothing but that they are finite.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import math
+import time
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import open_clip
+import torch
+from common import ROOT, class_names, parser_of, random_clip, report
+from dassl.config import get_cfg_default
+from dassl.engine import TRAINER_REGISTRY
+
+import coop_cmp.evaluator  # noqa: F401
+import trainers  # noqa: F401
+from coop_cmp.clip import LoadedCLIP
+from coop_cmp.config import extend_cfg, merge_file
+from coop_cmp.errors import UserError
+
+CLASSES, BATCH = class_names(20), 4
+METHODS = ("CoOp", "CoCoOp", "ProDA", "MaPLe", "KgCoOp", "CLIPFT")
+
+
+class RandomData:
+    """Stands before a trainer in a class's bases: random images instead of files."""
+
+    def build_data_loader(self: Any) -> None:
+        size = self.cfg.INPUT.SIZE
+        self.batch = {
+            "img": torch.randn(BATCH, 3, *size),
+            "label": torch.randint(len(CLASSES), (BATCH,)),
+        }
+        self.dm = SimpleNamespace(dataset=SimpleNamespace(classnames=CLASSES))
+        self.lab2cname = dict(enumerate(CLASSES))
+
+
+def config_of(method: str, backbone: str, image_size: tuple[int, int]) -> Any:
+    """The method's settings for a backbone, in single precision."""
+    cfg = get_cfg_default()
+    extend_cfg(cfg)
+    folder = ROOT / "configs" / "trainers" / method
+    own = folder / ("rn50.yaml" if backbone == "RN50" else "vit_b16.yaml")
+    merge_file(cfg, str(own if own.is_file() else folder / "vit_b16.yaml"), "config")
+    cfg.TRAINER.NAME, cfg.MODEL.BACKBONE.NAME = f"{method}_CMP", backbone
+    cfg.TRAINER[method.upper()].PREC = "fp32"
+    cfg.INPUT.SIZE, cfg.DEVICE, cfg.SEED = image_size, "cpu", 1
+    return cfg
+
+
+def measure(method: str, backbone: str, small: bool) -> dict[str, Any]:
+    """A row of the table."""
+    model = random_clip(backbone.replace("/", "-"), small)
+    size = model.visual.image_size
+    size = (size, size) if isinstance(size, int) else tuple(size)
+    clip = LoadedCLIP(model, open_clip.get_tokenizer("ViT-B-16"), backbone, "random", size)
+    cfg = config_of(method, backbone, size)
+    if small:
+        cfg.TRAINER.MAPLE.PROMPT_DEPTH = 1
+    trainer_class = TRAINER_REGISTRY.get(cfg.TRAINER.NAME)
+    row: dict[str, Any] = {"method": cfg.TRAINER.NAME, "backbone": backbone}
+    with (
+        patch("trainers.base.load_clip", lambda *_: clip),
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
+        try:
+            trainer = type("Measured", (RandomData, trainer_class), {})(cfg)
+        except UserError as error:
+            return {**row, "note": str(error).split(":")[0]}
+    trainer.epoch, trainer.batch_idx, trainer.num_batches = 0, 0, 1
+    trainer.set_model_mode("train")
+    start = time.perf_counter()
+    losses = trainer.forward_backward(trainer.batch)
+    middle = time.perf_counter()
+    trainer.set_model_mode("eval")
+    with torch.no_grad():
+        trainer.model.fixed_text = trainer.model.classifier()
+        logits = trainer.model_inference(trainer.batch["img"])
+    end = time.perf_counter()
+    if not (all(map(math.isfinite, losses.values())) and torch.isfinite(logits).all()):
+        raise FloatingPointError(f"{method} on {backbone}: {losses}")
+    return {
+        **row,
+        "learned values": f"{trainer.trainable:,}",
+        "loss": losses["loss"],
+        "penalty": losses["loss_cmp"],
+        "step, s": middle - start,
+        "test, s": end - middle,
+    }
+
+
+def main(args: argparse.Namespace) -> None:
+    """Measure every method on both backbones."""
+    torch.set_num_threads(args.threads)
+    rows = [measure(m, b, args.small) for b in ("ViT-B/16", "RN50") for m in METHODS]
+    report(args, rows, classes=len(CLASSES), images_per_batch=BATCH)
+
+
+if __name__ == "__main__":
+    main(parser_of(__doc__ or "").parse_args())
