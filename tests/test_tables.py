@@ -308,6 +308,16 @@ def test_results_that_cannot_be_trusted_stay_out_and_are_named(project, capsys, 
     assert reason in plain
 
 
+def test_results_from_different_weights_are_pointed_out(project, capsys):
+    runs = runs_of("cmp_ablation", "CLIPFT", "imagenet")
+    for run in runs:
+        write_run(project, run)
+    file = project.directory(runs[0]) / "results.json"
+    file.write_text(file.read_text().replace('"openai"', '"laion2b"'))
+    text = show(project, "cmp_ablation", capsys)
+    assert "Warning: the ViT-B/16 runs do not share their weights: laion2b, openai" in text
+
+
 def test_csv_has_one_line_per_cell(project, capsys):
     for run in runs_of("cmp_ablation", "CLIPFT", "imagenet"):
         write_run(project, run, accuracy=80 + run.seed)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import mean
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,18 @@ class Value:
     holds: bool = False
 
 
+def mixed_weights(results: Iterable[Mapping[str, Any] | None]) -> list[str]:
+    """A warning for every backbone whose results come from different weights."""
+    weights: dict[str, dict[str, None]] = {}
+    for result in filter(None, results):
+        weights.setdefault(result["backbone"], {})[result["weights"]] = None
+    return [
+        f"the {backbone} runs do not share their weights: {', '.join(names)}"
+        for backbone, names in weights.items()
+        if len(names) > 1
+    ]
+
+
 @dataclass
 class Collector:
     """Reads each run once and remembers what could not be used, by its path."""
@@ -48,8 +61,10 @@ class Collector:
 
     def values(self, table: Table) -> dict[Cell, Value]:
         """The values of all cells of a table."""
-        cells = dict.fromkeys(table.cells())
-        return {cell: self.value(cell) for cell in cells}
+        values = {cell: self.value(cell) for cell in dict.fromkeys(table.cells())}
+        for problem in mixed_weights(state.results for state in self._states.values()):
+            self.problems[problem] = None
+        return values
 
     def value(self, cell: Cell) -> Value:
         """The value of one cell, compared with its baseline if it is a twin's."""

@@ -31,7 +31,7 @@ class Renderer:
     """A table with its values, ready to be written.
 
     Args:
-        problems: results that were refused, each with its path.
+        problems: results that could not be used or compared, with their paths.
     """
 
     table: Table
@@ -46,11 +46,11 @@ class Renderer:
         parts = [_HEADS[self.form].format(self._escape(f"{self.table.name}: {self.table.title}"))]
         for block in self.table.blocks:
             parts += [_SUBHEADS[self.form].format(self._escape(block.title)), self._block(block)]
-        refused = [f"Refused: {problem}" for problem in self.problems]
+        warnings = [f"Warning: {problem}" for problem in self.problems]
         notes = [self._legend(), *self.table.notes]
         if self.form == "text":
             notes = [fill(note, 100, subsequent_indent="    ") for note in notes]
-        parts.append(self._list([*notes, *refused]))
+        parts.append(self._list([*notes, *warnings]))
         if self.commands:
             lines = [f"[{number}] {command}" for command, number in self.commands.items()]
             everything = f"all: {SCRIPT} run {self.table.name}"

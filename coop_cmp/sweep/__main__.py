@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coop_cmp.errors import UserError
+from coop_cmp.report.collect import mixed_weights
 from coop_cmp.report.summary import summary
 from coop_cmp.sweep.cli import (
     add_launch_arguments,
@@ -80,6 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     done = [(run, results) for run, results in states if results is not None]
     if done and not args.dry_run:
         print(f"\n{summary(done)}")
+        for problem in mixed_weights(results for _, results in done):
+            print(f"Warning: {problem}")
     return 0 if complete or args.dry_run else 1
 
 
