@@ -112,6 +112,11 @@ def test_published_settings_belong_to_real_models_and_get_their_own_directory(pr
     assert published_settings(project, "base2new", small) == small
 
 
+def test_a_method_without_a_config_for_the_backbone_is_refused_before_anything_runs(project):
+    with pytest.raises(UserError, match="MaPLe_CMP has no config for RN50"):
+        project.check([Run("dtd", "MaPLe_CMP", "RN50", shots=8, lam=0.01, form="ratio")])
+
+
 def test_a_source_without_known_targets_asks_for_them(project):
     with pytest.raises(UserError, match="--targets"):
         main(["transfer", "--project", str(ROOT), "--datasets", "dtd"])

@@ -102,6 +102,12 @@ class MaPLe(PromptTrainer):
     node = "MAPLE"
     folders = ("prompt_learner", "MultiModalPromptLearner")
 
+    def check_cfg(self, cfg: Any) -> None:
+        super().check_cfg(cfg)
+        name = cfg.MODEL.BACKBONE.NAME
+        if name.startswith("RN"):  # said before the weights are fetched
+            raise UserError(f"MaPLe needs a vision transformer such as ViT-B/16, got {name}")
+
     def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
         return MaPLeCLIP(self.cfg, clip, classnames)
 

@@ -100,7 +100,9 @@ class Project:
                     folder = self.root / "configs/datasets"
                     hint = closest(name, self.dataset_names)
                     raise UserError(f"datasets: {name!r} has no config in {folder}{hint}")
-            self.trainer_config(run.trainer, run.backbone)
+            file = self.trainer_config(run.trainer, run.backbone)
+            if not file.is_file():
+                raise UserError(f"trainers: {run.trainer} has no config for {run.backbone}: {file}")
 
     def command(self, run: Run) -> list[str]:
         """The call of ``train.py``, without the interpreter."""

@@ -127,6 +127,8 @@ def test_fewer_words_than_vectors_are_refused(build):
 def test_a_convolutional_image_tower_is_refused(build):
     with pytest.raises(UserError, match="TinyResNet has no sequence of image tokens"):
         build("MaPLe", model="TinyResNet")
+    with pytest.raises(UserError, match="needs a vision transformer such as ViT-B/16, got RN50"):
+        build("MaPLe", model="RN50")
 
 
 def test_a_tower_that_pools_all_tokens_is_refused(tiny_clip):
