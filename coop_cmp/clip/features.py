@@ -56,7 +56,11 @@ def serve(loader: DataLoader[Batch], features: Tensor) -> DataLoader[Batch]:
     """
     source: Any = loader.dataset
     dataset = StoredFeatures(features, source.data_source)
-    return DataLoader(dataset, sampler=loader.batch_sampler, batch_size=None)
+    return DataLoader(dataset, None, sampler=loader.batch_sampler, collate_fn=_as_it_is)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
 
 
 def encode(

@@ -10,6 +10,7 @@ remain form one packed sequence, so that every layer is one large matrix product
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Literal
 
 import torch
@@ -104,7 +105,7 @@ class TextEncoder(nn.Module):
             context = context.flatten(0, 1)[None]  # [1, C * M, d]
         inputs = (context, *deep)
         graph = torch.is_grad_enabled() and any(
-            tensor.requires_grad for tensor in (*inputs, *self.parameters())
+            tensor.requires_grad for tensor in chain(inputs, self.parameters())
         )
         limit = self._token_limit(graph)
         packings, rows = pack(layout, min(limit, layout.n_tokens), context.device)

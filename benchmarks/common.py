@@ -1,0 +1,127 @@
+"""What the benchmarks share: random models of real sizes, timing, memory and tables."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import torch
+from open_clip.model import CLIP
+from tabulate import tabulate
+from torch.utils.flop_counter import FlopCounterMode
+
+from coop_cmp.files import write_json
+
+ROOT = Path(__file__).resolve().parents[1]
+SMALL_TEXT = {"width": 64, "heads": 2, "layers": 2}
+
+
+def parser_of(description: str) -> argparse.ArgumentParser:
+    """A parser with the options that all benchmarks have."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--json", metavar="FILE", help="also write the numbers to this file")
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads (default 2)")
+    parser.add_argument("--rounds", type=int, default=3, help="timed repetitions (default 3)")
+    parser.add_argument("--small", action="store_true", help="tiny towers: a test of the benchmark")
+    return parser
+
+
+def random_clip(name: str, small: bool = False, image_tower: bool = True) -> Any:
+    """A frozen model of open_clip's architecture ``name`` with random weights."""
+    config = open_clip.get_model_config(name)
+    if small:
+        config["text_cfg"].update(SMALL_TEXT)
+    if small or not image_tower:
+        config["vision_cfg"] = {"image_size": 32, "patch_size": 16, "width": 64, "layers": 1}
+    torch.manual_seed(0)
+    model = CLIP(**config, quick_gelu=True)
+    return model.eval().requires_grad_(False)
+
+
+def class_names(count: int) -> list[str]:
+    """Names of ImageNet classes, evenly spread over its list of 1,000."""
+    names = open_clip.IMAGENET_CLASSNAMES
+    return list(names[:: max(1, len(names) // count)][:count])
+
+
+def in_turns(functions: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Best seconds of each function, taken in turns so that a busy moment hits all of them."""
+    best = dict.fromkeys(functions, math.inf)
+    for _ in range(rounds):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            function()
+            best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def count_flops(function: Callable[[], object]) -> int:
+    """Floating-point operations of the matrix products and convolutions of one call.
+
+    Torch's fused attention on a CPU is not counted: below 3 % of a text tower.
+    """
+    with FlopCounterMode(display=False) as counter:
+        function()
+    return counter.get_total_flops()
+
+
+def matrix_rate(rows: int = 1024, width: int = 512) -> float:
+    """Floating-point operations per second of a large product, as a tower's MLP has them."""
+    x, weight = torch.randn(rows, width), torch.randn(4 * width, width)
+    seconds = in_turns({"product": lambda: torch.nn.functional.linear(x, weight)}, 20)["product"]
+    return 2 * rows * width * 4 * width / seconds
+
+
+def peak_bytes(function: Callable[[], object]) -> int:
+    """By how much a call raises the memory of this process at its highest point (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")  # start the high-water mark anew
+    before = _status("VmRSS")
+    function()
+    return _status("VmHWM") - before
+
+
+def _status(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return 1024 * int(line.split()[1])
+    raise LookupError(field)
+
+
+def run_alone(script: str, options: Sequence[str]) -> dict[str, Any]:
+    """Run a script in a process of its own; the JSON object that is its last line of output."""
+    command = [sys.executable, script, *options]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment(), check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def environment(threads: int = 0) -> dict[str, str]:
+    """The environment of a child process that finds this project."""
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    limit = {"OMP_NUM_THREADS": str(threads)} if threads else {}
+    return {**os.environ, "PYTHONPATH": path, **limit}
+
+
+def report(args: argparse.Namespace, rows: list[dict[str, Any]], **more: Any) -> None:
+    """Print a table of the rows, and write them with what else was measured to ``--json``."""
+    print(tabulate(rows, headers="keys", floatfmt=".4g", tablefmt="github", missingval="-"))
+    for name, value in more.items():
+        print(f"{name.replace('_', ' ')}: {value}")
+    machine = {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": args.threads,
+    }
+    if args.json:
+        write_json(args.json, {"machine": machine, "rows": rows, **more})

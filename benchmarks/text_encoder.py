@@ -1,0 +1,174 @@
+"""The text encoder against the naive pass: time, tokens, arithmetic, memory and differences.
+
+    python benchmarks/text_encoder.py [--json FILE] [--threads 2] [--rounds 3] [--case NAME ...]
+
+The text tower of ViT-B/16 with random weights. ``naive`` is what the CoOp codebase does: all 77
+tokens of every class through every layer, one pass per image where prompts depend on the image.
+Every row is measured in a process of its own; memory is what the pass adds to it.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import torch
+import torch.nn.functional as F
+from common import (
+    class_names,
+    count_flops,
+    in_turns,
+    matrix_rate,
+    parser_of,
+    peak_bytes,
+    random_clip,
+    report,
+    run_alone,
+)
+from torch import Tensor
+
+from coop_cmp.clip import TextEncoder, context_layout
+
+WAYS = ("naive", "shared")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Prompts of a method.
+
+    Args:
+        classes: Number of classes.
+        n_ctx: Learned vectors of a prompt.
+        groups: Prompts per class; 0 for a context that all share.
+        position: Place of the class name.
+        own: Every class has a context of its own.
+        depth: Layers with learned vectors.
+        gradients: Forward and backward, or forward alone.
+        ways: What can be measured.
+    """
+
+    classes: int
+    n_ctx: int = 16
+    groups: int = 0
+    position: Any = "end"
+    own: bool = False
+    depth: int = 1
+    gradients: bool = True
+    ways: tuple[str, ...] = WAYS
+
+
+CASES = {
+    "CoOp": Case(100),
+    "CoOp, own context per class": Case(100, own=True),
+    "CoOp, name in the middle": Case(100, position="middle"),
+    "CoCoOp, 4 images": Case(50, n_ctx=4, groups=4),
+    "ProDA, 4 prompts": Case(50, groups=4),
+    "MaPLe, 9 layers": Case(100, n_ctx=2, depth=9),
+    "CoOp, 1,000 classes, forward": Case(1000, gradients=False),
+    # The naive pass would keep about 40 GB of activations.
+    "CoOp, 1,000 classes": Case(1000, ways=("shared",)),
+}
+
+
+def make_pass(case: Case, way: str, small: bool) -> tuple[Callable[[], list[Tensor]], int]:
+    """A pass that returns normalised features and gradients, and its number of tokens."""
+    model = random_clip("ViT-B-16", small, image_tower=False)
+    tokenizer = open_clip.get_tokenizer("ViT-B-16")
+    encoder = TextEncoder(model, way)  # type: ignore[arg-type]
+    names = class_names(case.classes)
+    layout = context_layout(names, tokenizer, case.n_ctx, case.position, case.own)
+    lead = (case.groups,) if case.groups else (case.classes,) if case.own else ()
+    generator = torch.Generator().manual_seed(1)
+    shapes = [(*lead, case.n_ctx, encoder.width)]
+    shapes += [(case.n_ctx, encoder.width)] * (
+        min(case.depth, len(model.transformer.resblocks)) - 1
+    )
+    learned = [0.02 * torch.randn(shape, generator=generator) for shape in shapes]
+    learned = [tensor.requires_grad_(case.gradients) for tensor in learned]
+    context, *deep = learned
+    mixture = torch.randn(case.classes, model.text_projection.shape[1], generator=generator)
+
+    def encode() -> Tensor:
+        if way == "naive" and case.groups:
+            return torch.stack([encoder(layout, one, deep) for one in context])
+        return encoder(layout, context, deep)
+
+    def run() -> list[Tensor]:
+        features = F.normalize(encode(), dim=-1)
+        if not case.gradients:
+            return [features]
+        for tensor in learned:
+            tensor.grad = None
+        (features * mixture).sum().backward()
+        return [features.detach(), *(tensor.grad for tensor in learned)]  # type: ignore[misc]
+
+    prompts = max(1, case.groups)
+    length = len(model.positional_embedding)
+    tokens = prompts * (layout.n_tokens if way == "shared" else case.classes * length)
+    return run, tokens
+
+
+def measure(name: str, way: str, file: str, rounds: int, small: bool) -> dict[str, Any]:
+    """Measure one way for one case in this process, and keep its results in a file."""
+    case = CASES[name]
+    run, tokens = make_pass(case, way, small)
+    peak = peak_bytes(run)
+    torch.save(run(), file)
+    seconds = in_turns({"pass": run}, rounds if case.classes < 1000 else 1)["pass"]
+    flops = count_flops(run)
+    return {"tokens": tokens, "flops": flops, "seconds": seconds, "bytes": peak}
+
+
+def differences(files: list[Path]) -> dict[str, float]:
+    """Largest difference of features, and relative difference of gradients."""
+    ours, theirs = (torch.load(file, weights_only=True) for file in files)
+    found = {"features differ": (ours[0] - theirs[0]).abs().max().item()}
+    if len(ours) > 1:
+        pairs = zip(ours[1:], theirs[1:], strict=True)
+        found["gradients differ"] = max(((a - b).norm() / b.norm()).item() for a, b in pairs)
+    return found
+
+
+def main() -> None:
+    parser = parser_of(__doc__ or "")
+    parser.add_argument("--case", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--alone", nargs=3, metavar=("CASE", "WAY", "FILE"), help="one measurement")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    if args.alone:
+        print(json.dumps(measure(*args.alone, args.rounds, args.small)))
+        return
+    options = ["--threads", str(args.threads), "--rounds", str(args.rounds)]
+    options += ["--small"] * args.small
+    rate = matrix_rate()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in args.case:
+            case, files = CASES[name], []
+            for way in case.ways:
+                files.append(Path(folder, f"{way}.pt"))
+                found = run_alone(__file__, ["--alone", name, way, str(files[-1]), *options])
+                rows.append(
+                    {
+                        "prompts": name,
+                        "encoder": way,
+                        "tokens": found["tokens"],
+                        "GFLOP": found["flops"] / 1e9,
+                        "seconds": found["seconds"],
+                        "of the matrix rate": found["flops"] / rate / found["seconds"],
+                        "MB": found["bytes"] / 1e6,
+                    }
+                )
+            if len(files) == 2:
+                rows[-1]["faster"] = rows[-2]["seconds"] / rows[-1]["seconds"]
+                rows[-1].update(differences(files))
+    report(args, rows, gigaflops_per_second=rate / 1e9)
+
+
+if __name__ == "__main__":
+    main()
