@@ -18,7 +18,7 @@ setup(
         "tabulate>=0.9",
         "tqdm>=4.60",
         "pillow>=9",
-        "scikit-learn>=1.3",
-        "tensorboard>=2.12",
+        "PyYAML>=6",
     ],
+    extras_require={"tensorboard": ["tensorboard>=2.12"]},
 )
