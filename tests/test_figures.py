@@ -199,6 +199,20 @@ def test_curves_show_the_mean_of_the_seeds(tmp_path):
     assert figures.curve_figure(runs, "shots", "Digits") is None
 
 
+def test_zero_shot_clip_is_a_horizontal_line_over_shots(tmp_path):
+    def run(trainer, shots, ece):
+        metrics = {"accuracy": 0.8, "ece": ece}
+        return StoredRun(tmp_path, record(trainer, shots=shots, metrics=metrics))
+
+    runs = [run("ZeroshotCLIP", -1, 0.09), run("CoOp", 1, 0.05), run("CoOp", 4, 0.03)]
+    axes = figures.curve_figure(runs, "shots", "Digits").axes[1]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "4"]
+    assert list(axes.lines[0].get_ydata()) == pytest.approx([9, 9])
+    assert figures.curve_figure(runs[:2], "shots", "Digits") is None
+    runs[0].record["sizes"]["trainable"] = 0
+    assert runs[0].heading == "Digits, GlyphCLIP, zero-shot, seed 1"
+
+
 def drawn_texts(figure):
     """All texts of a figure that are drawn, with their boxes."""
     FigureCanvasAgg(figure).draw()

@@ -111,7 +111,7 @@ def figure_one(without: StoredRun, with_penalty: StoredRun, class_index: int = 0
 
 def curve_figure(runs: list[StoredRun], over: str, heading: str) -> Figure | None:
     """Accuracy and ECE over ``"lambda"`` or ``"shots"``, or None with fewer than two values."""
-    levels = sorted({run.record[over] for run in runs if run.record} - {None})
+    levels = sorted(level for level in {_level(run, over) for run in runs} if level is not None)
     if len(levels) < 2:
         return None
     figure = Figure((PAGE, 3.2), layout="constrained")
@@ -123,7 +123,7 @@ def curve_figure(runs: list[StoredRun], over: str, heading: str) -> Figure | Non
             dash = "--" if run.penalty is None else "-" if run.record["form"] == "ratio" else ":"
             new = plots.Curve(run.variant, methods.index(run.method), dash)
             points = curves.setdefault(run.variant, new).points
-            points.setdefault(run.record[over], []).append(100 * run.record["metrics"][key])
+            points.setdefault(_level(run, over), []).append(100 * run.record["metrics"][key])
         plots.draw_curves(axis, list(curves.values()), levels)
         name = "ECE" if key == "ece" else key
         axis.set(xlabel="λ" if over == "lambda" else over, ylabel=f"{name} (%)", title=name)
@@ -156,6 +156,13 @@ def draw_all(
         for setting, family in families.items():
             if (figure := curve_figure(family, over, ", ".join(setting))) is not None:
                 save(figure, file_stem(*setting, over))
+
+
+def _level(run: StoredRun, over: str) -> float | None:
+    """Where a run stands on the curve; None without lambda, or without shots as zero-shot CLIP."""
+    assert run.record is not None
+    level = run.record[over]
+    return None if over == "shots" and level < 1 else level
 
 
 def _without_seed(run: StoredRun) -> tuple[str, ...]:

@@ -80,7 +80,9 @@ class StoredRun:
             return ()
         parts = (record["dataset"], record["subsample"], record["split"], record["backbone"])
         named = [part for part in parts if part not in ("all", "test")]
-        return (*named, f"{record['shots']} shots", f"seed {record['seed']}")
+        all_images = "zero-shot" if record["sizes"].get("trainable") == 0 else "all images"
+        shots = f"{record['shots']} shots" if record["shots"] > 0 else all_images
+        return (*named, shots, f"seed {record['seed']}")
 
     @property
     def heading(self) -> str:
