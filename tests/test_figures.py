@@ -298,9 +298,9 @@ def test_mistakes_are_one_line(tmp_path, capsys, pair):
     assert figures.main([str(tmp_path / "empty")]) == 2
     assert "no predictions.npz below" in capsys.readouterr().err
     with pytest.raises(UserError, match='no class "cat" among 10'):
-        figures.class_index(NAMES, "cat")
+        pair[0].class_index("cat")
     with pytest.raises(UserError, match='no class "10"'):
-        figures.class_index(NAMES, "10")
+        pair[0].class_index("10")
     other = StoredRun(pair[1].path, pair[1].record)
     old = pair[1].predictions
     other.__dict__["predictions"] = Predictions(old.logits, old.labels, NAMES[::-1])

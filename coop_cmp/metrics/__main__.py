@@ -11,6 +11,8 @@ import csv
 import sys
 from typing import Any
 
+from tabulate import tabulate
+
 from coop_cmp.errors import UserError
 from coop_cmp.metrics.bins import check_bins, convention
 from coop_cmp.metrics.bootstrap import Interval, bootstrap
@@ -137,18 +139,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     heads = ["metric", "value"] if len(files) == 1 else ["metric", "first", "second", "difference"]
-    heads.append(
-        f"{100 * args.level:g}% interval" if any(len(r) > len(heads) for r in rows) else ""
-    )
-    widths = [
-        max(len(row[i]) if i < len(row) else 0 for row in [heads, *rows]) for i in range(len(heads))
-    ]
-    for row in [heads, *rows]:
-        cells = [
-            cell.ljust(w) if i == 0 else cell.rjust(w)
-            for i, (cell, w) in enumerate(zip(row, widths, strict=False))
-        ]
-        print("  ".join(cells).rstrip())
+    if any(len(row) > len(heads) for row in rows):
+        heads.append(f"{100 * args.level:g}% interval")
+    aligned = ("left", *["right"] * (len(heads) - 1))
+    print(tabulate(rows, heads, "plain", disable_numparse=True, colalign=aligned))
     size = f"{len(files[0]):,} samples, {files[0].n_classes:,} classes"
     print(f"\n{size}; {convention(args.bins, args.closed)}")
     if len(files) == 2:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from coop_cmp.errors import UserError, closest
 from coop_cmp.metrics import classwise, ranked
@@ -137,8 +137,15 @@ def reliability_bins(
     return mass_bins(samples, n_bins) if equal_mass else width_bins(samples, n_bins, closed)
 
 
-class Metric(Protocol):
-    """A metric as a function of predictions [N, C] and labels [N]."""
+class Metric:
+    """One metric as a function of predictions [N, C] and labels [N].
+
+    Args:
+        key: Its name in the report.
+    """
+
+    def __init__(self, key: str) -> None:
+        (self.__name__,) = check_keys([key])
 
     def __call__(
         self,
@@ -148,25 +155,11 @@ class Metric(Protocol):
         closed: Closed = "right",
         *,
         from_logits: bool = False,
-    ) -> float: ...
-
-
-def named_metric(key: str) -> Metric:
-    """The metric of that name as a function of its own."""
-
-    def metric(
-        probs: Any,
-        labels: Any,
-        n_bins: int = 10,
-        closed: Closed = "right",
-        *,
-        from_logits: bool = False,
     ) -> float:
-        report = calibration_report(
-            probs, labels, n_bins, closed, from_logits=from_logits, keys=[key]
-        )
-        return report[key]
+        """The metric; arguments as in :func:`calibration_report`."""
+        key = self.__name__
+        options: dict[str, Any] = {"from_logits": from_logits, "keys": [key]}
+        return calibration_report(probs, labels, n_bins, closed, **options)[key]
 
-    metric.__name__ = metric.__qualname__ = key
-    metric.__doc__ = f"``{key}`` of predictions [N, C]; arguments as in calibration_report."
-    return metric
+    def __repr__(self) -> str:
+        return f"<metric {self.__name__}>"

@@ -126,9 +126,10 @@ class Samples:
 
     @cached_property
     def _log_normaliser(self) -> Tensor:
+        """Logarithm of the softmax's denominator, for logits [N]."""
         if self._base is not None:
             return self._base._log_normaliser[self._rows]
-        return torch.cat([self._block(r).double().logsumexp(1) for r in self._row_blocks()])
+        return self.nll + self._matrix.gather(1, self.labels[:, None])[:, 0].double()
 
     def _row_blocks(self) -> Iterator[slice]:
         step = max(1, BLOCK_ELEMENTS // self.n_classes)

@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from coop_cmp.errors import UserError, closest
+from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
 from coop_cmp.metrics import METRICS, show
 from coop_cmp.metrics.bins import width_bins
@@ -111,7 +111,7 @@ def figure_one(without: StoredRun, with_penalty: StoredRun, class_index: int = 0
 
 def curve_figure(runs: list[StoredRun], over: str, heading: str) -> Figure | None:
     """Accuracy and ECE over ``"lambda"`` or ``"shots"``, or None with fewer than two values."""
-    levels = sorted(level for level in {_level(run, over) for run in runs} if level is not None)
+    levels = sorted(level for level in {run.level(over) for run in runs} if level is not None)
     if len(levels) < 2:
         return None
     figure = Figure((PAGE, 3.2), layout="constrained")
@@ -123,7 +123,7 @@ def curve_figure(runs: list[StoredRun], over: str, heading: str) -> Figure | Non
             dash = "--" if run.penalty is None else "-" if run.record["form"] == "ratio" else ":"
             new = plots.Curve(run.variant, methods.index(run.method), dash)
             points = curves.setdefault(run.variant, new).points
-            points.setdefault(_level(run, over), []).append(100 * run.record["metrics"][key])
+            points.setdefault(run.level(over), []).append(100 * run.record["metrics"][key])
         plots.draw_curves(axis, list(curves.values()), levels)
         name = "ECE" if key == "ece" else key
         axis.set(xlabel="λ" if over == "lambda" else over, ylabel=f"{name} (%)", title=name)
@@ -146,7 +146,7 @@ def draw_all(
         save(risk_coverage_figure(group), f"{stem}_risk_coverage")
         save(class_figure(group), f"{stem}_classes")
         if len(group) == 2:
-            index = class_index(group[0].predictions.classnames, class_name)
+            index = group[0].class_index(class_name)
             save(figure_one(group[0], group[1], index), f"{stem}_figure1")
     for over, shared in (("lambda", -1), ("shots", -2)):
         families: dict[Any, list[StoredRun]] = {}
@@ -158,25 +158,8 @@ def draw_all(
                 save(figure, file_stem(*setting, over))
 
 
-def _level(run: StoredRun, over: str) -> float | None:
-    """Where a run stands on the curve; None without lambda, or without shots as zero-shot CLIP."""
-    assert run.record is not None
-    level = run.record[over]
-    return None if over == "shots" and level < 1 else level
-
-
 def _without_seed(run: StoredRun) -> tuple[str, ...]:
     return (*run.setting[:-1], run.method) if run.record else (str(run.path),)
-
-
-def class_index(classnames: list[str], wanted: str) -> int:
-    """The index of a class given by its name or number."""
-    if wanted in classnames:
-        return classnames.index(wanted)
-    if wanted.isdecimal() and int(wanted) < len(classnames):
-        return int(wanted)
-    hint = closest(wanted, classnames)
-    raise UserError(f'--class: there is no class "{wanted}" among {len(classnames)}{hint}')
 
 
 def _largest_classes(runs: list[StoredRun], index: int) -> list[int]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from coop_cmp.errors import UserError
+from coop_cmp.errors import UserError, closest
 from coop_cmp.metrics import Samples
 from coop_cmp.results import (
     PREDICTIONS_FILE,
@@ -87,6 +87,21 @@ class StoredRun:
     @property
     def heading(self) -> str:
         return ", ".join(self.setting)
+
+    def level(self, over: str) -> float | None:
+        """Lambda or shots; None without lambda, and without shots as zero-shot CLIP."""
+        value = self.record[over] if self.record else None
+        return None if over == "shots" and value is not None and value < 1 else value
+
+    def class_index(self, wanted: str) -> int:
+        """The index of a class given by its name or number."""
+        names = self.predictions.classnames
+        if wanted in names:
+            return names.index(wanted)
+        if wanted.isdecimal() and int(wanted) < len(names):
+            return int(wanted)
+        hint = closest(wanted, names)
+        raise UserError(f'--class: there is no class "{wanted}" among {len(names)}{hint}')
 
 
 def file_stem(*parts: str) -> str:
