@@ -24,7 +24,7 @@ from coop_cmp.errors import UserError
 
 # Floats kept per token and channel for the backward pass of one block with frozen weights, and
 # held at once without a backward pass. Measured; only the size of the chunks depends on them.
-GRAPH_FLOATS, WORKING_FLOATS = 20, 16
+GRAPH_FLOATS, WORKING_FLOATS = 20, 30
 
 
 class TextEncoder(nn.Module):
