@@ -7,11 +7,13 @@ if [ $# -lt 2 ]; then
     echo "usage: bash scripts/lambda.sh <dataset> <shots> [--metric ece|ace|mce] [options]" >&2
     exit 2
 fi
+here=$PWD
 . "$(dirname "$0")/env.sh"
+cd "$here"
 
 # The lists are split at spaces on purpose.
 # shellcheck disable=SC2086
 exec "$PYTHON" -m coop_cmp.sweep.selection --datasets "$1" --shots "$2" \
     --trainers ${TRAINERS:-CoOp} --seeds ${SEEDS:-1 2 3} ${LAMBDAS:+--lambdas $LAMBDAS} \
-    --output "${OUTPUT:-output}" ${BACKBONE:+--backbones $BACKBONE} \
+    --project "$ROOT" --output "${OUTPUT:-$ROOT/output}" ${BACKBONE:+--backbones $BACKBONE} \
     ${DEVICE:+--devices $DEVICE} ${DATA:+--data "$DATA"} "${@:3}"

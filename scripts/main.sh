@@ -8,11 +8,13 @@ if [ $# -lt 2 ]; then
     echo "usage: bash scripts/main.sh <dataset> <shots> [options of python -m coop_cmp.sweep]" >&2
     exit 2
 fi
+here=$PWD
 . "$(dirname "$0")/env.sh"
+cd "$here"
 
 # The lists are split at spaces on purpose.
 # shellcheck disable=SC2086
 exec "$PYTHON" -m coop_cmp.sweep --datasets "$1" --shots "$2" \
     --trainers ${TRAINERS:-ZeroshotCLIP CoOp CoOp_CMP} --seeds ${SEEDS:-1 2 3} \
-    --lambdas ${LAMBDA:-0.01} --output "${OUTPUT:-output}" \
+    --lambdas ${LAMBDA:-0.01} --project "$ROOT" --output "${OUTPUT:-$ROOT/output}" \
     ${BACKBONE:+--backbones $BACKBONE} ${DEVICE:+--devices $DEVICE} ${DATA:+--data "$DATA"} "${@:3}"

@@ -9,7 +9,9 @@ if [ $# -lt 1 ]; then
     echo "usage: bash scripts/sweep.sh <dataset ...|all|grid.yaml> [options of python -m coop_cmp.sweep]" >&2
     exit 2
 fi
+here=$PWD
 . "$(dirname "$0")/env.sh"
+cd "$here"
 
 names=()
 while [ $# -gt 0 ] && [[ $1 != -* ]]; do
@@ -26,5 +28,5 @@ else
     grid=(--datasets "${names[@]}" --shots ${SHOTS:-1 2 4 8 16} --seeds ${SEEDS:-1 2 3}
         --trainers ${TRAINERS:-ZeroshotCLIP CoOp CoOp_CMP} --lambdas ${LAMBDAS:-0.01})
 fi
-exec "$PYTHON" -m coop_cmp.sweep "${grid[@]}" --output "${OUTPUT:-output}" \
+exec "$PYTHON" -m coop_cmp.sweep "${grid[@]}" --project "$ROOT" --output "${OUTPUT:-$ROOT/output}" \
     ${BACKBONE:+--backbones $BACKBONE} ${DEVICE:+--devices $DEVICE} ${DATA:+--data "$DATA"} "$@"

@@ -6,16 +6,18 @@
 #   bash scripts/tables.sh embedded                              all tables in miniature, on a CPU
 # DATA, DEVICE and OUTPUT mean the same as in main.sh; --help after a verb lists the options.
 set -euo pipefail
+here=$PWD
 . "$(dirname "$0")/env.sh"
+cd "$here"
 
 verb=${1:---help}
 options=()
 case $verb in
 run | show | embedded)
-    options=(--output "${OUTPUT:-output}" ${DATA:+--data "$DATA"})
+    options=(--project "$ROOT" --output "${OUTPUT:-$ROOT/output}" ${DATA:+--data "$DATA"})
     ;;
 esac
 case $verb in
 run | embedded) options+=(${DEVICE:+--devices $DEVICE}) ;;
 esac
-exec "$PYTHON" -m coop_cmp.report.tables "$verb" "${options[@]}" "${@:2}"
+exec "$PYTHON" -m coop_cmp.report.tables "$verb" ${options[@]+"${options[@]}"} "${@:2}"

@@ -187,6 +187,11 @@ def test_an_unknown_data_set_or_trainer_is_found_before_anything_runs(root):
     assert calls(root) == []
 
 
+def test_a_number_that_is_none_is_refused(root):
+    with pytest.raises(UserError, match="--shots: expected whole numbers, got 'eight'"):
+        main(arguments(root, "--shots", "eight"))
+
+
 def test_the_command_passes_everything_that_makes_the_run_what_it_is(root):
     project = Project(root, root / "output", data="/data")
     run = Run("food101", "CoOp_CMP", "ViT-B/32", 4, 2, 0.001, "log", options=(("OPTIM.LR", "0.1"),))

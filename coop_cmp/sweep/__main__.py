@@ -30,6 +30,7 @@ AXES: dict[str, type] = {
     "forms": str,
     "targets": str,
 }
+_WORDS = {int: "whole numbers", float: "numbers"}
 
 
 def add_grid_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +50,8 @@ def axes_of(args: argparse.Namespace) -> dict[str, Any]:
             try:
                 axes[name] = [kind(word) for word in words]
             except ValueError as error:
-                raise UserError(f"--{name}: {error}") from error
+                given = " ".join(words)
+                raise UserError(f"--{name}: expected {_WORDS[kind]}, got {given!r}") from error
     if args.options:
         pairs = [word.partition("=") for word in args.options]
         if not all(equals for _, equals, _ in pairs):

@@ -128,6 +128,10 @@ def guarded(main: Callable[[Sequence[str] | None], int]) -> int:
     """Run a command line, with one line for a user's mistake and a word on Ctrl-C."""
     try:
         return main(None)
+    except BrokenPipeError:
+        # Whoever read the output, such as head, has seen enough; what is left has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (UserError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
