@@ -263,6 +263,14 @@ def test_without_gradients_more_fits_in_the_budget(monkeypatch):
     assert len(seen) - with_graph < with_graph
 
 
+def test_gradients_flow_after_a_first_pass_in_inference_mode():
+    case = Case("shared, name at the end", n_ctx=7)  # a layout that no other test has packed
+    encoder = TextEncoder(small_clip("vit"))
+    with torch.inference_mode():
+        case.encode(encoder)
+    assert gradients(case.encode(encoder), case.learned)[0].norm() > 0
+
+
 @pytest.mark.parametrize("kind", ["shared, name at the end", "deep", "one context per image"])
 def test_half_precision_stays_near_single_precision(kind):
     case = Case(kind)

@@ -40,6 +40,7 @@ class Packing:
 
 
 @lru_cache(maxsize=64)  # a run has a handful of layouts and encodes them in every step
+@torch.inference_mode(False)  # what is kept must also serve a later pass with gradients
 def pack(
     layout: PromptLayout, limit: int, device: torch.device
 ) -> tuple[tuple[Packing, ...], Tensor]:
