@@ -15,7 +15,8 @@ from coop_cmp.errors import UserError
 from coop_cmp.metrics import calibration_report
 from coop_cmp.report import significance
 from coop_cmp.report.collect import Collector
-from coop_cmp.report.definitions import EMBEDDED, TITLES, names, table
+from coop_cmp.report.definitions import TITLES, names, table
+from coop_cmp.report.embedded import EMBEDDED
 from coop_cmp.report.paper import average_notes, figures
 from coop_cmp.report.render import Renderer
 from coop_cmp.report.tables import main

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 
 from coop_cmp.errors import UserError, closest
-from coop_cmp.report.layout import Block, Cell, Recipe, Table
+from coop_cmp.report.embedded import EMBEDDED, embedded_blocks
+from coop_cmp.report.layout import Block, Cell, Recipe, Table, metric_blocks
 from coop_cmp.report.paper import AVERAGES, METRICS, SOURCE, average_notes, figures
+from coop_cmp.sweep.grid import LAMBDAS
 
 TRAINERS = {
     "CLIP": "ZeroshotCLIP",
@@ -45,14 +47,6 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 """Our data sets behind each of the paper's column heads."""
 
-HEADINGS = {
-    "accuracy": "Acc",
-    "ece": "ECE",
-    "ace": "ACE",
-    "weighted_mce": "MCE, weighted",
-    "mce": "MCE, standard",
-}
-
 TITLES = {
     "calibration_metrics": "Average over the eleven data sets",
     "domain_calibration_metrics": "Domain generalisation from ImageNet",
@@ -69,7 +63,6 @@ TITLES = {
 FIGURE = "fig_logitHistogramsIntro"
 FIGURE_TITLE = "Figure 1: confidences with and without the penalty"
 
-LAMBDAS = (0.001, 0.01, 0.05, 0.1, 0.5, 0.95)
 LAMBDA_DATASET = "Flowers102"
 
 NOTES = {
@@ -97,18 +90,6 @@ MCE_NOTE = (
     'is always below the ECE, which the usual MCE, here "MCE, standard", cannot be.'
 )
 
-METHODS = ("CoOp", "CoCoOp", "ProDA", "MaPLe", "KgCoOp")
-TWINS = tuple(f"{name}{twin}" for name in METHODS for twin in ("", "_CMP"))
-SHIFTS = ("digits_noise", "digits_blur", "digits_rotate", "digits_invert")
-EMBEDDED = {
-    "embedded_methods": "Every method with and without the penalty",
-    "embedded_fewshot": "The same with fewer shots",
-    "embedded_domain": "Domain generalisation: trained on digits, tested on four shifts",
-    "embedded_lambda": "The weight of the penalty",
-    "embedded_finetuning": "Fine-tuning with and without the penalty",
-}
-"""The miniatures on the digits with GlyphCLIP. They have no counterpart in the paper."""
-
 
 def names() -> list[str]:
     """The names of all tables, and of Figure 1."""
@@ -123,7 +104,7 @@ def table(name: str, seeds: tuple[int, ...] = (1, 2, 3)) -> Table:
     """
     name = FIGURE if name == "figure1" else name
     if name in EMBEDDED:
-        blocks = _embedded_blocks(name, seeds)
+        blocks = embedded_blocks(name, seeds)
         title = f"{EMBEDDED[name]} (GlyphCLIP on digits)"
     elif name == FIGURE:
         blocks = _figure_blocks(seeds)
@@ -171,37 +152,8 @@ def _paper_blocks(name: str, seeds: tuple[int, ...]) -> list[Block]:
             paper = printed.get((shots, method, label, metric))
             return recipe.cell(_trainer(method), COLUMNS[label], shots, metric, paper)
 
-        blocks += _blocks(f"{shots} shots", methods, labels, metrics, cell)
+        blocks += metric_blocks(f"{shots} shots", methods, labels, metrics, cell)
     return blocks
-
-
-def _blocks(
-    title: str,
-    methods: Sequence[str],
-    labels: Sequence[str],
-    metrics: Sequence[str],
-    cell: Callable[[str, str, str], Cell],
-) -> list[Block]:
-    """A column per metric if there is one data set, else a block per metric."""
-    if len(labels) == 1:
-        heads = {HEADINGS[metric]: metric for metric in metrics}
-        return [
-            Block.fill(
-                f"{title}, {labels[0]}",
-                methods,
-                list(heads),
-                lambda method, head: cell(method, labels[0], heads[head]),
-            )
-        ]
-    return [
-        Block.fill(
-            f"{title}, {HEADINGS[metric]}",
-            methods,
-            labels,
-            lambda method, label, metric=metric: cell(method, label, metric),
-        )
-        for metric in metrics
-    ]
 
 
 def _lambda_blocks(seeds: tuple[int, ...]) -> list[Block]:
@@ -228,43 +180,4 @@ def _figure_blocks(seeds: tuple[int, ...]) -> list[Block]:
         return recipe.cell(method, (label,), 4, metric)
 
     metrics = ["accuracy", "ece", "ace", "mce"]
-    return _blocks("4 shots", ["CoOp", "CoOp_CMP"], ["cifar10"], metrics, cell)
-
-
-def _embedded_blocks(name: str, seeds: tuple[int, ...]) -> list[Block]:
-    """The blocks of one of the miniatures."""
-    recipe = Recipe("GlyphCLIP", seeds, source="digits")
-    if name == "embedded_lambda":
-        return [_embedded_lambdas(recipe)]
-    columns: dict[str, tuple[str, ...]] = {"digits": ("digits",)}
-    methods, shots = ["CLIP", *TWINS], [8]
-    metrics = ["accuracy", "ece", "ace", "mce"]
-    if name == "embedded_domain":
-        columns |= {shift.removeprefix("digits_"): (shift,) for shift in SHIFTS}
-        columns["mean of shifts"] = SHIFTS
-        metrics = ["accuracy", "ece"]
-    elif name == "embedded_fewshot":
-        shots = [1, 2, 4]
-    elif name == "embedded_finetuning":
-        methods = ["CLIP", "CLIPFT", "CLIPFT_CMP"]
-
-    blocks: list[Block] = []
-    for count in shots:
-
-        def cell(method: str, label: str, metric: str, count: int = count) -> Cell:
-            return recipe.cell(_trainer(method), columns[label], count, metric)
-
-        blocks += _blocks(f"{count} shots", methods, list(columns), metrics, cell)
-    return blocks
-
-
-def _embedded_lambdas(recipe: Recipe) -> Block:
-    """ECE for every weight and method; the first row is the baseline itself."""
-
-    def cell(row: str, method: str) -> Cell:
-        if row == "no penalty":
-            return recipe.cell(method, ("digits",), 8, "ece")
-        return recipe.cell(f"{method}_CMP", ("digits",), 8, "ece", lam=float(row.split()[1]))
-
-    rows = ["no penalty", *(f"lambda {lam:g}" for lam in LAMBDAS)]
-    return Block.fill("8 shots, digits, ECE", rows, [*METHODS, "CLIPFT"], cell)
+    return metric_blocks("4 shots", ["CoOp", "CoOp_CMP"], ["cifar10"], metrics, cell)

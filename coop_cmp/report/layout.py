@@ -8,6 +8,14 @@ from dataclasses import dataclass, replace
 from coop_cmp.report.paper import Figure
 from coop_cmp.sweep.grid import DEFAULT_FORM, DEFAULT_LAMBDA, Run, is_twin, is_zero_shot
 
+HEADINGS = {
+    "accuracy": "Acc",
+    "ece": "ECE",
+    "ace": "ACE",
+    "weighted_mce": "MCE, weighted",
+    "mce": "MCE, standard",
+}
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -131,3 +139,32 @@ class Recipe:
         """The cell of one method on one data set or on the mean of several."""
         runs = [self.runs(trainer, dataset, shots, lam) for dataset in datasets] if trainer else []
         return Cell(tuple(runs), metric, paper)
+
+
+def metric_blocks(
+    title: str,
+    methods: Sequence[str],
+    labels: Sequence[str],
+    metrics: Sequence[str],
+    cell: Callable[[str, str, str], Cell],
+) -> list[Block]:
+    """A column per metric if there is one data set, else a block per metric."""
+    if len(labels) == 1:
+        heads = {HEADINGS[metric]: metric for metric in metrics}
+        return [
+            Block.fill(
+                f"{title}, {labels[0]}",
+                methods,
+                list(heads),
+                lambda method, head: cell(method, labels[0], heads[head]),
+            )
+        ]
+    return [
+        Block.fill(
+            f"{title}, {HEADINGS[metric]}",
+            methods,
+            labels,
+            lambda method, label, metric=metric: cell(method, label, metric),
+        )
+        for metric in metrics
+    ]

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from coop_cmp.files import atomic_write
 from coop_cmp.report.collect import Collector
-from coop_cmp.report.definitions import EMBEDDED, TITLES, names, table
+from coop_cmp.report.definitions import TITLES, names, table
+from coop_cmp.report.embedded import EMBEDDED
 from coop_cmp.report.layout import Table, with_trainings
 from coop_cmp.report.render import FORMATS, Format, Renderer
 from coop_cmp.sweep.cli import (

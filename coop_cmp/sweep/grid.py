@@ -13,6 +13,7 @@ import yaml
 from coop_cmp.errors import UserError, closest
 
 DEFAULT_LAMBDA = 0.01
+LAMBDAS = (0.001, 0.01, 0.05, 0.1, 0.5, 0.95)  # of the line search
 DEFAULT_FORM = "ratio"
 
 

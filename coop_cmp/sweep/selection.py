@@ -27,10 +27,9 @@ from coop_cmp.sweep.cli import (
     guarded,
     project_of,
 )
-from coop_cmp.sweep.grid import Run, parse_grid
+from coop_cmp.sweep.grid import LAMBDAS, Run, parse_grid
 from coop_cmp.sweep.project import Project
 
-LAMBDAS = (0.001, 0.01, 0.05, 0.1, 0.5, 0.95)
 METRICS = ("ece", "ace", "mce", "weighted_mce")
 
 
