@@ -13,5 +13,5 @@ fi
 # shellcheck disable=SC2086
 exec "$PYTHON" -m coop_cmp.sweep.protocols base2new --datasets "$1" --shots "$2" \
     --trainers ${TRAINERS:-ZeroshotCLIP CoOp CoOp_CMP} --seeds ${SEEDS:-1 2 3} \
-    --lambdas ${LAMBDA:-0.01} --output "${OUTPUT:-output}" \
+    --lambdas ${LAMBDA:-0.01} --project "$ROOT" --output "${OUTPUT:-$ROOT/output}" \
     ${BACKBONE:+--backbones $BACKBONE} ${DEVICE:+--devices $DEVICE} ${DATA:+--data "$DATA"} "${@:3}"

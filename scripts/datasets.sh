@@ -4,7 +4,5 @@
 #   bash scripts/datasets.sh prepare cifar10|ucf101|imagenet <archive or folder> [--root dir]
 # The root is $DATA by default, or data.
 set -euo pipefail
-here=$PWD
 . "$(dirname "$0")/env.sh"
-cd "$here"  # paths of the command line are relative to where it was typed
 exec "$PYTHON" "$ROOT/datasets/tools" "$@"

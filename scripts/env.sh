@@ -1,7 +1,7 @@
-# Sourced by the other scripts: sets $PYTHON to a Python that has everything this project needs.
-# Where the current one has not, a virtual environment is made once, beside the project, in .venv.
+# Sourced by the other scripts: sets $ROOT, the project's folder, and $PYTHON to a Python that has
+# everything the project needs. Where the current one has not, a virtual environment is made once,
+# in .venv beside the project.
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-cd "$ROOT"
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 
 has_everything() {
@@ -11,11 +11,14 @@ sys.exit(not all(map(f, "dassl torch torchvision open_clip yacs tabulate sklearn
 }
 
 if [ -z "${PYTHON:-}" ]; then
-    if [ -x .venv/bin/python ]; then PYTHON=$ROOT/.venv/bin/python; else PYTHON=$(command -v python3 || command -v python); fi
+    PYTHON=$ROOT/.venv/bin/python
+    [ -x "$PYTHON" ] || PYTHON=$(command -v python3 || command -v python)
 fi
 if ! has_everything "$PYTHON"; then
     echo "Setting up: installing requirements.txt into $ROOT/.venv (once, a few minutes) ..." >&2
-    "$PYTHON" -m venv .venv || exit 2
+    "$PYTHON" -m venv "$ROOT/.venv" || exit 2
     PYTHON=$ROOT/.venv/bin/python
-    "$PYTHON" -m pip install --quiet --disable-pip-version-check -r requirements.txt || exit 2
+    # The paths in requirements.txt are relative to the project.
+    (cd "$ROOT" && "$PYTHON" -m pip install --quiet --disable-pip-version-check \
+        -r requirements.txt) || exit 2
 fi

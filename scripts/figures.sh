@@ -9,7 +9,5 @@
 #   bash scripts/figures.sh --help
 # Paths are seen from where you are.
 set -euo pipefail
-here=$PWD
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
-cd "$here" || exit 2
 exec "$PYTHON" -m coop_cmp.report.figures "$@"

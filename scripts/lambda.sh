@@ -7,9 +7,7 @@ if [ $# -lt 2 ]; then
     echo "usage: bash scripts/lambda.sh <dataset> <shots> [--metric ece|ace|mce] [options]" >&2
     exit 2
 fi
-here=$PWD
 . "$(dirname "$0")/env.sh"
-cd "$here"
 
 # The lists are split at spaces on purpose.
 # shellcheck disable=SC2086

@@ -8,9 +8,7 @@ if [ $# -lt 2 ]; then
     echo "usage: bash scripts/main.sh <dataset> <shots> [options of python -m coop_cmp.sweep]" >&2
     exit 2
 fi
-here=$PWD
 . "$(dirname "$0")/env.sh"
-cd "$here"
 
 # The lists are split at spaces on purpose.
 # shellcheck disable=SC2086

@@ -3,7 +3,7 @@
 #   bash scripts/pretrain_glyphclip.sh [folder, default configs/models] [options of the program]
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
-folder=${1:-configs/models}
+folder=${1:-$ROOT/configs/models}
 mkdir -p "$folder"
 "$PYTHON" -m coop_cmp.glyph.pretrain --output "$folder/GlyphCLIP.safetensors" "${@:2}" |
     tee "$folder/.GlyphCLIP.log"

@@ -9,9 +9,7 @@ if [ $# -lt 1 ]; then
     echo "usage: bash scripts/sweep.sh <dataset ...|all|grid.yaml> [options of python -m coop_cmp.sweep]" >&2
     exit 2
 fi
-here=$PWD
 . "$(dirname "$0")/env.sh"
-cd "$here"
 
 names=()
 while [ $# -gt 0 ] && [[ $1 != -* ]]; do

@@ -6,9 +6,7 @@
 #   bash scripts/tables.sh embedded                              all tables in miniature, on a CPU
 # DATA, DEVICE and OUTPUT mean the same as in main.sh; --help after a verb lists the options.
 set -euo pipefail
-here=$PWD
 . "$(dirname "$0")/env.sh"
-cd "$here"
 
 verb=${1:---help}
 options=()

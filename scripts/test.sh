@@ -4,4 +4,5 @@
 #   bash scripts/test.sh tests/test_penalty.py -k gradient
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
+cd "$ROOT"
 exec "$PYTHON" -m pytest "$@"
