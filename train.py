@@ -80,6 +80,8 @@ def setup_cfg(args: argparse.Namespace) -> CfgNode:
             cfg.merge_from_list([key, value])
     if args.seed is not None:
         cfg.SEED = args.seed
+    if args.eval_only and not args.output_dir:
+        cfg.OUTPUT_DIR = ""  # a test that names no place only prints
     if args.no_feature_store:
         cfg.MODEL.FEATURE_STORE = ""
     merge_options(cfg, args.opts)
@@ -121,7 +123,7 @@ def main(args: argparse.Namespace) -> None:
     if cfg.SEED >= 0:
         print(f"Setting fixed seed: {cfg.SEED}")
         set_random_seed(cfg.SEED)
-    setup_logger(cfg.OUTPUT_DIR)
+    setup_logger(cfg.OUTPUT_DIR or None)
     print_args(args, cfg)
     print(f"Collecting env info ...\n** System info **\n{collect_env_info()}\n")
     trainer = build_trainer(cfg)

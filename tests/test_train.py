@@ -74,6 +74,17 @@ def test_eval_only_gives_the_same_figures(call, tmp_path):
     assert results(again)["metrics"] == results(out)["metrics"]
 
 
+def test_eval_only_without_an_output_directory_only_prints(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    method = ("--trainer", "CoOp", *DIGITS, *COOP)
+    assert call(*method, "--output-dir", "out", *SHORT)[0] == 0
+    before = sorted(tmp_path.rglob("*"))
+    code, stdout, _ = call(*method, "--eval-only", "--model-dir", "out", *SHORT)
+    assert code == 0
+    assert "* ece:" in stdout
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(call, tmp_path):
     logits = []
     for name, seed in (("a", "0"), ("b", "0"), ("c", "2")):
