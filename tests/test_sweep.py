@@ -112,10 +112,18 @@ def calls(root: Path) -> list[str]:
     return sorted(Path(line).relative_to(root / "output").as_posix() for line in lines)
 
 
-def start_sweep(root: Path, *more: str) -> subprocess.Popen[str]:
+def start_sweep(root: Path, *more: str, ignore: int | None = None) -> subprocess.Popen[str]:
+    def set_signals() -> None:
+        # Tests that run in the background may have inherited an ignored Ctrl-C.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if ignore is not None:
+            signal.signal(ignore, signal.SIG_IGN)
+
     command = [sys.executable, "-m", "coop_cmp.sweep", *arguments(root, *more)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=set_signals
+    )
 
 
 def wait_until(condition, seconds: float = 30) -> None:
@@ -354,6 +362,15 @@ def test_a_stopped_sweep_ends_its_runs_and_starts_again(root, number):
     assert lock is not None, "nothing is left that holds the run"
     lock.release()
     assert main(arguments(root, "--seeds", "1")) == 0
+
+
+def test_a_sweep_under_nohup_survives_the_end_of_the_terminal(root):
+    behave(root, {1: ["slow"]})
+    sweep = start_sweep(root, "--seeds", "1", ignore=signal.SIGHUP)
+    wait_until(lambda: len(calls(root)) == 1)
+    sweep.send_signal(signal.SIGHUP)
+    sweep.communicate(timeout=60)
+    assert sweep.returncode == 0
 
 
 def test_a_lock_is_exclusive_until_it_is_released(tmp_path):

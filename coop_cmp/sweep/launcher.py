@@ -68,7 +68,11 @@ class Launcher:
             KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, after the active runs were ended.
         """
         self.pending = dict.fromkeys(runs)
-        handlers = {number: signal.signal(number, _interrupt) for number in _STOP_SIGNALS}
+        handlers = {
+            number: signal.signal(number, _interrupt)
+            for number in _STOP_SIGNALS
+            if signal.getsignal(number) is not signal.SIG_IGN  # nohup keeps a sweep running
+        }
         try:
             while self.pending or self.active:
                 self._collect()
