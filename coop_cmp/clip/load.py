@@ -108,7 +108,7 @@ def load_clip(name: str, weights: str = "", precision: Precision = "fp32") -> Lo
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     """Read weights from safetensors, a state dict or a TorchScript archive, safely."""
     path = Path(path)
-    state: dict[str, Any]
+    state: Any
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -122,8 +122,10 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
             f"cannot read weights from {path}: {reason}. Expected a safetensors file, a saved "
             "state dict or an OpenAI archive; fetch the file again if it is incomplete"
         ) from error
-    state = state["state_dict"] if "state_dict" in state else state
-    if not state or not all(isinstance(value, Tensor) for value in state.values()):
+    if isinstance(state, dict):
+        state = state.get("state_dict", state)
+    tensors = isinstance(state, dict) and [isinstance(value, Tensor) for value in state.values()]
+    if not tensors or not all(tensors):
         raise UserError(f"{path} holds no state dict (a mapping of names to tensors)")
     return {
         name.removeprefix("module."): value
