@@ -66,10 +66,12 @@ class FeatureStore:
         about = description.get("about", "")
         key = digest({name: value for name, value in description.items() if name != "about"})
         path = self.folder / f"{key}{SUFFIX}"
-        tensor = self.read(path)
+        tensor, _ = self.read(path)
         if tensor is None:
             with self._turn(path.with_suffix(".lock")):
-                tensor = self.read(path)  # another run may have made it in the meantime
+                tensor, problem = self.read(path)  # another run may have made it in the meantime
+                if problem:
+                    print(f"Feature store: {path} is not used, but made anew: {problem}")
                 if tensor is None:
                     tensor = compute()
                     self._write(path, tensor, about)
@@ -79,26 +81,21 @@ class FeatureStore:
             os.utime(path)  # pruning goes by the time of the last use
         return tensor
 
-    def read(self, path: Path) -> Tensor | None:
-        """The tensor of a file; None if there is none or it is not what its name says."""
+    def read(self, path: Path) -> tuple[Tensor | None, str]:
+        """The tensor of a file; None if there is none, or with what is wrong with it."""
         if not os.path.isfile(path):  # false as well where nobody may look
-            return None
+            return None, ""
         try:
             with safe_open(path, "pt") as file:
                 metadata = file.metadata() or {}
                 tensor = file.get_tensor("features")
         except (OSError, SafetensorError, RuntimeError) as error:
-            problem = str(error)
-        else:
-            problem = ""
-            if metadata.get("key") != path.stem:
-                problem = "it was made for something else"
-            elif metadata.get("checksum") != checksum(tensor):
-                problem = "its checksum is wrong"
-        if problem:
-            print(f"Feature store: {path} is not used, but made anew: {problem}")
-            return None
-        return tensor
+            return None, str(error)
+        if metadata.get("key") != path.stem:
+            return None, "it was made for something else"
+        if metadata.get("checksum") != checksum(tensor):
+            return None, "its checksum is wrong"
+        return tensor, ""
 
     def _write(self, path: Path, tensor: Tensor, about: str) -> None:
         metadata = {"key": path.stem, "checksum": checksum(tensor), "about": about}
