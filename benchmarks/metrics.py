@@ -11,12 +11,14 @@ computed.
 
 from __future__ import annotations
 
+import argparse
+import json
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 import torch
-from common import in_turns, parser_of, peak_bytes, report
+from common import in_turns, parser_of, peak_bytes, report, run_alone
 
 from coop_cmp.metrics import calibration_report, classwise_ece
 
@@ -83,22 +85,32 @@ def found(module: str) -> Any:
         return None
 
 
-def measured(contest: Contest, rounds: int) -> list[dict[str, Any]]:
-    """Value, best seconds, extra memory, and how much longer than the first each one takes."""
-    values = {name: float(function()) for name, function in contest.items()}
-    memory = {name: peak_bytes(function) for name, function in contest.items()}
+def measured(contest: Contest, rounds: int, options: list[str]) -> list[dict[str, Any]]:
+    """Value, best seconds, extra memory, and how much longer than the first each one takes.
+
+    The memory is that of the first call in a process of its own, where no earlier call has left
+    memory to be used again.
+    """
+    alone = {name: run_alone(__file__, ["--alone", name, *options]) for name in contest}
     seconds = in_turns(contest, rounds)
     first = seconds[next(iter(contest))]
     return [
         {
             "what": name,
-            "value": values[name],
+            "value": alone[name]["value"],
             "seconds": seconds[name],
-            "extra MB": memory[name] / 2**20,
+            "extra MB": alone[name]["bytes"] / 2**20,
             "times the first": seconds[name] / first,
         }
         for name in contest
     ]
+
+
+def first_call(function: Callable[[], Any]) -> dict[str, float]:
+    """The value and the extra memory of a call."""
+    values: list[float] = []
+    memory = peak_bytes(lambda: values.append(float(function())))
+    return {"value": values[0], "bytes": memory}
 
 
 def main() -> None:
@@ -106,14 +118,19 @@ def main() -> None:
     parser.add_argument(
         "--slow", action="store_true", help="with torch-uncertainty's classwise ECE"
     )
+    parser.add_argument("--alone", help=argparse.SUPPRESS)
     parser.set_defaults(rounds=5)
     args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(args.threads)
     logits, probs, labels = predictions(*((2000, 50) if args.small else (50_000, 1000)))
-    rows = measured(top_label(logits, probs, labels), args.rounds)
-    rows += measured(per_class(probs, labels, args.slow), rounds=1)
-    report(args, rows)
+    top, classes = top_label(logits, probs, labels), per_class(probs, labels, args.slow)
+    if args.alone:
+        print(json.dumps(first_call((top | classes)[args.alone])))
+        return
+    flags = [f"--{name}" for name in ("slow", "small") if getattr(args, name)]
+    options = ["--threads", str(args.threads), *flags]
+    report(args, measured(top, args.rounds, options) + measured(classes, 1, options))
 
 
 if __name__ == "__main__":

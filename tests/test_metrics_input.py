@@ -2,6 +2,9 @@
 
 import csv
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from coop_cmp.metrics.ranked import risk_at_coverage
 from coop_cmp.results import write_predictions
 from tests.test_metrics import made
 
+ROOT = Path(__file__).parents[1]
 GOOD = torch.tensor([[0.7, 0.3], [0.2, 0.8]])
 
 
@@ -99,6 +103,25 @@ def test_numpy_arrays_and_float16_probabilities_are_taken():
     expected = metrics.ece(probs, labels)
     assert metrics.ece(probs.numpy(), labels.numpy().astype(np.int32)) == expected
     assert metrics.ece(probs.half(), labels) == pytest.approx(expected, abs=5e-3)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the unit of ru_maxrss as on Linux")
+def test_a_large_test_set_needs_little_memory_beside_itself():
+    # In a process of its own: memory that earlier tests have freed would hide the growth.
+    script = """
+import resource, torch
+from coop_cmp.metrics import calibration_report
+torch.set_num_threads(1)
+logits, labels = torch.randn(10_000, 1000), torch.zeros(10_000, dtype=torch.int64)
+keys = ["ece", "ace", "nll", "brier", "classwise_ece"]
+calibration_report(logits[:300], labels[:300], from_logits=True, keys=keys)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+calibration_report(logits, labels, from_logits=True, keys=keys)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert int(done.stdout) < 30 * 1024  # the logits alone are 38 MB, in float64 76 MB
 
 
 def test_coverage_counts_whole_samples():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -11,9 +11,9 @@ from torch import Tensor
 
 from coop_cmp.errors import UserError
 
-# Rows are handled in blocks of about this many numbers: few enough that the float64 copies of a
-# block cost a few megabytes whatever the size of the test set, enough to keep the cores busy.
-BLOCK_ELEMENTS = 2**20
+# Rows are handled in blocks of about this many numbers, so that the float64 copy of a block stays
+# in the processor's cache and costs next to no memory, whatever the size of the test set.
+BLOCK_ELEMENTS = 2**18
 
 
 class Samples:
@@ -48,9 +48,7 @@ class Samples:
         self._rows: Tensor | None = None
         # Given probabilities need no float64 copies here and are read in one go.
         blocks = self._row_blocks() if from_logits else [slice(0, len(self))]
-        self.confidence, self.correct, self.nll = torch.cat(
-            [self._top_label(rows) for rows in blocks], dim=1
-        )
+        self.confidence, self.correct, self.nll = self._table(3, self._top_label, blocks)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -87,13 +85,7 @@ class Samples:
         if self._base is not None:
             brier, entropy = self._base.spread
             return brier[self._rows], entropy[self._rows]
-        parts = []
-        for block, labels in self.probability_blocks():
-            block = block.double()
-            true = block.gather(1, labels[:, None])[:, 0]
-            brier = block.square().sum(1) - 2 * true + 1
-            parts.append(torch.stack([brier, torch.special.entr(block).sum(1)]))
-        brier, entropy = torch.cat(parts, dim=1)
+        brier, entropy = self._table(2, self._spread, self._row_blocks())
         return brier, entropy
 
     def take(self, rows: Tensor) -> Samples:
@@ -112,10 +104,7 @@ class Samples:
         Given probabilities keep their dtype; those made from logits are float64.
         """
         for rows in self._row_blocks():
-            block = self._block(rows)
-            if self.from_logits:
-                block = block.softmax(1, dtype=torch.float64)
-            yield block, self.labels[rows]
+            yield self._probabilities(rows), self.labels[rows]
 
     def class_column(self, index: int) -> Tensor:
         """Probabilities of one class [N]."""
@@ -131,6 +120,17 @@ class Samples:
             return self._base._log_normaliser[self._rows]
         return self.nll + self._matrix.gather(1, self.labels[:, None])[:, 0].double()
 
+    def _table(
+        self, n_values: int, measure: Callable[[slice], Tensor], blocks: Iterable[slice]
+    ) -> Tensor:
+        """What ``measure`` gives for the rows of each block, as one tensor [n_values, N]."""
+        # Made first: results kept one by one would lie between the large temporaries of the blocks
+        # and keep their memory from being used again.
+        table = torch.empty(n_values, len(self), dtype=torch.float64, device=self.labels.device)
+        for rows in blocks:
+            table[:, rows] = measure(rows)
+        return table
+
     def _row_blocks(self) -> Iterator[slice]:
         step = max(1, BLOCK_ELEMENTS // self.n_classes)
         for start in range(0, len(self), step):
@@ -139,21 +139,31 @@ class Samples:
     def _block(self, rows: slice) -> Tensor:
         return self._matrix[rows] if self._rows is None else self._matrix[self._rows[rows]]
 
+    def _probabilities(self, rows: slice) -> Tensor:
+        block = self._block(rows)
+        return block.softmax(1, dtype=torch.float64) if self.from_logits else block
+
+    def _spread(self, rows: slice) -> Tensor:
+        """Brier score and entropy of the rows [2, B]."""
+        block = self._probabilities(rows).double()
+        true = block.gather(1, self.labels[rows, None])[:, 0]
+        brier = block.square().sum(1) - 2 * true + 1
+        return torch.stack([brier, torch.special.entr(block).sum(1)])
+
     def _top_label(self, rows: slice) -> Tensor:
         """Confidence, correctness and NLL of the rows [3, B], after checking their values."""
         block, labels = self._block(rows), self.labels[rows]
         best, predicted = block.max(1)
-        true = block.gather(1, labels[:, None])[:, 0].double()
         if self.from_logits:
-            normaliser = block.double().logsumexp(1)
-            _check_logits(block, normaliser, rows.start)
-            confidence, nll = (best.double() - normaliser).exp(), normaliser - true
+            block = _checked_log_softmax(block, rows.start)
+            best = block.gather(1, predicted[:, None])[:, 0].exp()
+            nll = -block.gather(1, labels[:, None])[:, 0]
         else:
             _check_probabilities(block, rows.start)
+            true = block.gather(1, labels[:, None])[:, 0].double()
             # A probability that its dtype rounded to 0 is not known to be 0: charge the smallest.
-            floor = torch.finfo(block.dtype).tiny
-            confidence, nll = best.double(), -true.clamp_min(floor).log()
-        return torch.stack([confidence, (predicted == labels).double(), nll])
+            nll = -true.clamp_min(torch.finfo(block.dtype).tiny).log()
+        return torch.stack([best.double(), (predicted == labels).double(), nll])
 
 
 def sort_probabilities(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -195,10 +205,12 @@ def _checked(probs: Any, labels: Any, name: str) -> tuple[Tensor, Tensor]:
     return matrix, labels
 
 
-def _check_logits(block: Tensor, normaliser: Tensor, first_row: int) -> None:
-    if not (normaliser.isfinite().all() and block.amin().isfinite()):
-        row = first_row + int((~block.isfinite()).any(1).nonzero()[0])
+def _checked_log_softmax(logits: Tensor, first_row: int) -> Tensor:
+    log_probs = logits.log_softmax(1, dtype=torch.float64)
+    if not log_probs.amin().isfinite():
+        row = first_row + int((~logits.isfinite()).any(1).nonzero()[0])
         raise UserError(f"logits: expected finite numbers, got NaN or infinity in row {row}")
+    return log_probs
 
 
 def _check_probabilities(block: Tensor, first_row: int) -> None:
