@@ -6,7 +6,7 @@ export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 
 has_everything() {
     "$1" -c 'from importlib.util import find_spec as f; import sys
-sys.exit(not all(map(f, "dassl torch torchvision open_clip yacs tabulate sklearn pytest".split())))' \
+sys.exit(not all(map(f, "dassl torch torchvision open_clip yacs tabulate sklearn matplotlib pytest".split())))' \
         >/dev/null 2>&1
 }
 
