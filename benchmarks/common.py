@@ -30,7 +30,13 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     """A parser with the options that all benchmarks have."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--json", metavar="FILE", help="also write the numbers to this file")
-    parser.add_argument("--threads", type=int, default=2, help="CPU threads (default 2)")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=2,
+        help="CPU threads (default 2); with 1, processor time is measured, which other programs "
+        "on the machine disturb less",
+    )
     parser.add_argument("--rounds", type=int, default=3, help="timed repetitions (default 3)")
     parser.add_argument("--small", action="store_true", help="tiny towers: a test of the benchmark")
     return parser
@@ -54,14 +60,19 @@ def class_names(count: int) -> list[str]:
     return list(names[:: max(1, len(names) // count)][:count])
 
 
+def now() -> float:
+    """Seconds of the clock; of the processor if there is one thread."""
+    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
+
+
 def in_turns(functions: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """Best seconds of each function, taken in turns so that a busy moment hits all of them."""
     best = dict.fromkeys(functions, math.inf)
     for _ in range(rounds):
         for name, function in functions.items():
-            start = time.perf_counter()
+            start = now()
             function()
-            best[name] = min(best[name], time.perf_counter() - start)
+            best[name] = min(best[name], now() - start)
     return best
 
 

@@ -14,13 +14,12 @@ import contextlib
 import io
 import json
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from common import ROOT, class_names, count_flops, parser_of, random_clip, report
+from common import ROOT, class_names, count_flops, now, parser_of, random_clip, report
 from dassl.engine import build_trainer
 from dassl.utils import set_random_seed
 from PIL import Image
@@ -94,9 +93,9 @@ def measure(folder: Path, options: list[str], way: str, images: int) -> dict[str
     """Seconds and arithmetic of one evaluation, its metrics and its logits [N, C]."""
     with contextlib.redirect_stdout(io.StringIO()):
         trainer = make_trainer(folder, options, way)
-        start = time.perf_counter()
+        start = now()
         trainer.test()
-        seconds = time.perf_counter() - start
+        seconds = now() - start
     encoded = 0 if "second" in way else images
     passes = images // BATCH if WAYS[way][2] else 1
     with torch.no_grad():
