@@ -247,9 +247,11 @@ def test_methods_tested_on_different_images_are_not_compared(project, capsys):
     assert "*" not in text.split("Percent")[0]
 
 
-def test_the_bootstrap_computes_the_same_metrics_as_the_library():
+@pytest.mark.parametrize("decimals", [9, -1], ids=["all different", "many equal"])
+def test_the_bootstrap_computes_the_same_metrics_as_the_library(decimals):
     random = np.random.default_rng(0)
     logits, labels = random.normal(size=(303, 5)) * 3, random.integers(5, size=303)
+    logits = np.sort(logits.round(decimals), axis=1)  # sorted, so that equal ones add up equally
     probabilities = torch.tensor(logits).softmax(1)
     confidence, predicted = (part.numpy() for part in probabilities.max(1))
     order = np.argsort(confidence)

@@ -97,23 +97,27 @@ def _metrics(outcomes: Outcomes, weights: np.ndarray) -> dict[str, np.ndarray]:
     return {
         "accuracy": weights @ outcomes.correct / size,
         "ece": gaps.sum(1) / size,
-        "ace": _equal_mass_error(weights, residual),
+        "ace": _equal_mass_error(weights, outcomes.confidence, residual),
         "mce": (gaps / filled).max(1),
         "weighted_mce": gaps.max(1) / size,
     }
 
 
-def _equal_mass_error(weights: np.ndarray, residual: np.ndarray) -> np.ndarray:
-    """The error over bins of equal size; a bin may end between two copies of one image."""
+def _equal_mass_error(
+    weights: np.ndarray, confidence: np.ndarray, residual: np.ndarray
+) -> np.ndarray:
+    """The error over bins of equal size; equal confidences share what a bin's end cuts off."""
     size = weights.shape[1]
-    part = np.arange(1, BINS + 1)
-    ends = part * (size // BINS) + np.minimum(part, size % BINS)
-    drawn = np.cumsum(weights, axis=1)
-    total = np.cumsum(weights * residual, axis=1)
-    last = np.array([np.searchsorted(row, ends) for row in drawn])  # the image at each bin's end
-    too_many = np.take_along_axis(drawn, last, axis=1) - ends
-    at_end = np.take_along_axis(total, last, axis=1) - too_many * residual[last]
-    return np.abs(np.diff(at_end, axis=1, prepend=0)).sum(1) / size
+    ends = np.arange(BINS + 1) * (size // BINS) + np.minimum(np.arange(BINS + 1), size % BINS)
+    starts = np.flatnonzero(np.diff(confidence, prepend=-1))
+
+    def running(values: np.ndarray) -> np.ndarray:
+        """The sums up to each confidence, from 0 on [R, confidences + 1]."""
+        return np.pad(np.add.reduceat(values, starts, axis=1).cumsum(1), ((0, 0), (1, 0)))
+
+    totals = zip(running(weights), running(weights * residual), strict=True)
+    at_ends = np.array([np.interp(ends, drawn, total) for drawn, total in totals])
+    return np.abs(np.diff(at_ends, axis=1)).sum(1) / size
 
 
 def leaves_out_zero(values: np.ndarray) -> bool:
