@@ -14,7 +14,7 @@ import torch
 from coop_cmp.errors import UserError
 from coop_cmp.metrics import calibration_report
 from coop_cmp.report import significance
-from coop_cmp.report.collect import Collector
+from coop_cmp.report.collect import Collector, Value
 from coop_cmp.report.definitions import TITLES, names, table
 from coop_cmp.report.embedded import EMBEDDED
 from coop_cmp.report.paper import average_notes, figures
@@ -238,6 +238,15 @@ def test_a_difference_within_the_chance_of_the_images_stays_plain(project):
     assert not values["accuracy"].holds
 
 
+def test_a_difference_that_rounds_to_nothing_stays_plain():
+    one = table("cmp_ablation")
+    values = {cell: Value({1: 5.0}, change=-0.004, holds=True) for cell in one.cells()}
+    text = Renderer(one, values).render().split("Percent")[0]
+    assert " 0.00" in text
+    assert "-0.00" not in text
+    assert "*" not in text
+
+
 def test_methods_tested_on_different_images_are_not_compared(project, capsys):
     comparison(project, [0.9] * 3, [0.8] * 3)
     run = runs_of("cmp_ablation", "CLIPFT", "imagenet")[0]
@@ -345,6 +354,9 @@ def test_the_miniatures_cover_what_the_tables_cover():
     assert {run.shots for run in runs} == {0, 1, 2, 4, 8}
     assert {run.lam for run in runs if run.shots == 8} == {None, 0.001, 0.01, 0.05, 0.1, 0.5, 0.95}
     assert {run.source for run in runs if run.dataset == "digits_blur"} == {"", "digits"}
+    fewest = table("embedded_fewshot").blocks[0]
+    assert fewest.title == "1 shot, digits"
+    assert fewest.columns == ("Acc", "ECE", "ACE", "MCE, weighted", "MCE, standard")
 
 
 def test_an_unknown_table_is_refused_with_the_closest_name():

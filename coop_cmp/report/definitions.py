@@ -8,7 +8,7 @@ from coop_cmp.errors import UserError, closest
 from coop_cmp.report.embedded import EMBEDDED, embedded_blocks
 from coop_cmp.report.layout import Block, Cell, Recipe, Table, metric_blocks
 from coop_cmp.report.paper import AVERAGES, METRICS, SOURCE, average_notes, figures
-from coop_cmp.sweep.grid import LAMBDAS
+from coop_cmp.sweep.grid import LAMBDAS, shots_text
 
 TRAINERS = {
     "CLIP": "ZeroshotCLIP",
@@ -86,8 +86,12 @@ NOTES["benchmarks_domain_calibration_results"] = NOTES["benchmarks_calibration_r
 NOTES["calibration_results_resnet50"] = NOTES["benchmarks_calibration_results"]
 
 MCE_NOTE = (
-    'The paper\'s MCE stands beside "MCE, weighted" (the largest count-weighted gap of a bin): it '
-    'is always below the ECE, which the usual MCE, here "MCE, standard", cannot be.'
+    '"MCE, standard" is the largest gap of a bin, "MCE, weighted" the largest gap times the share '
+    "of the images in its bin."
+)
+PAPER_MCE_NOTE = (
+    "The paper's MCE stands beside the weighted one: it is always below the ECE, which the "
+    "standard one cannot be."
 )
 
 
@@ -117,8 +121,8 @@ def table(name: str, seeds: tuple[int, ...] = (1, 2, 3)) -> Table:
         known = ", ".join(names())
         raise UserError(f"there is no table {name!r}{closest(name, names())} (known: {known})")
     notes = list(NOTES.get(name, ()))
-    if name in TITLES and any(cell.metric == "mce" for b in blocks for c in b.cells for cell in c):
-        notes.append(MCE_NOTE)
+    if any(cell.metric == "weighted_mce" for b in blocks for row in b.cells for cell in row):
+        notes += [MCE_NOTE, PAPER_MCE_NOTE] if name in TITLES else [MCE_NOTE]
     if wrong := average_notes(name):
         notes.append(
             f"{len(wrong)} averages printed in the paper are not the mean of its own columns, "
@@ -152,7 +156,7 @@ def _paper_blocks(name: str, seeds: tuple[int, ...]) -> list[Block]:
             paper = printed.get((shots, method, label, metric))
             return recipe.cell(_trainer(method), COLUMNS[label], shots, metric, paper)
 
-        blocks += metric_blocks(f"{shots} shots", methods, labels, metrics, cell)
+        blocks += metric_blocks(shots_text(shots), methods, labels, metrics, cell)
     return blocks
 
 

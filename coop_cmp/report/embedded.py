@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coop_cmp.report.layout import Block, Cell, Recipe, metric_blocks
-from coop_cmp.sweep.grid import LAMBDAS
+from coop_cmp.report.layout import HEADINGS, Block, Cell, Recipe, metric_blocks
+from coop_cmp.sweep.grid import LAMBDAS, shots_text
 
 METHODS = ("CoOp", "CoCoOp", "ProDA", "MaPLe", "KgCoOp")
 TWINS = tuple(f"{name}{twin}" for name in METHODS for twin in ("", "_CMP"))
@@ -21,10 +21,10 @@ def embedded_blocks(name: str, seeds: tuple[int, ...]) -> list[Block]:
     """The blocks of one of the miniatures."""
     recipe = Recipe("GlyphCLIP", seeds, source="digits")
     if name == "embedded_lambda":
-        return [_embedded_lambdas(recipe)]
+        return [_lambda_block(recipe, metric) for metric in ("accuracy", "gap", "ece")]
     columns: dict[str, tuple[str, ...]] = {"digits": ("digits",)}
     methods, shots = ["ZeroshotCLIP", *TWINS], [8]
-    metrics = ["accuracy", "ece", "ace", "mce"]
+    metrics = ["accuracy", "ece", "ace", "weighted_mce", "mce"]
     if name == "embedded_domain":
         columns |= {shift.removeprefix("digits_"): (shift,) for shift in SHIFTS}
         columns["mean of shifts"] = SHIFTS
@@ -40,17 +40,17 @@ def embedded_blocks(name: str, seeds: tuple[int, ...]) -> list[Block]:
         def cell(method: str, label: str, metric: str, count: int = count) -> Cell:
             return recipe.cell(method, columns[label], count, metric)
 
-        blocks += metric_blocks(f"{count} shots", methods, list(columns), metrics, cell)
+        blocks += metric_blocks(shots_text(count), methods, list(columns), metrics, cell)
     return blocks
 
 
-def _embedded_lambdas(recipe: Recipe) -> Block:
-    """ECE for every weight and method; the first row is the baseline itself."""
+def _lambda_block(recipe: Recipe, metric: str) -> Block:
+    """A metric for every weight and method; the first row is the baseline itself."""
 
     def cell(row: str, method: str) -> Cell:
         if row == "no penalty":
-            return recipe.cell(method, ("digits",), 8, "ece")
-        return recipe.cell(f"{method}_CMP", ("digits",), 8, "ece", lam=float(row.split()[1]))
+            return recipe.cell(method, ("digits",), 8, metric)
+        return recipe.cell(f"{method}_CMP", ("digits",), 8, metric, lam=float(row.split()[1]))
 
     rows = ["no penalty", *(f"lambda {lam:g}" for lam in LAMBDAS)]
-    return Block.fill("8 shots, digits, ECE", rows, [*METHODS, "CLIPFT"], cell)
+    return Block.fill(f"8 shots, digits, {HEADINGS[metric]}", rows, [*METHODS, "CLIPFT"], cell)

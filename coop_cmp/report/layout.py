@@ -10,6 +10,7 @@ from coop_cmp.sweep.grid import DEFAULT_FORM, DEFAULT_LAMBDA, Run, is_twin, is_z
 
 HEADINGS = {
     "accuracy": "Acc",
+    "gap": "mean confidence - Acc",
     "ece": "ECE",
     "ace": "ACE",
     "weighted_mce": "MCE, weighted",

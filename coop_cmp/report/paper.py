@@ -9,6 +9,8 @@ from functools import cache
 from importlib.resources import files
 from statistics import mean
 
+from coop_cmp.sweep.grid import shots_text
+
 METRICS = {"acc": "accuracy", "ece": "ece", "ace": "ace", "mce": "weighted_mce"}
 """Our names of the paper's metrics. Its MCE lies below its ECE everywhere, which a maximum of bin
 gaps cannot do but a maximum of count-weighted gaps always does: it must have been the latter."""
@@ -87,7 +89,7 @@ def average_notes(table: str) -> list[str]:
             actual = mean(c.value for c in columns)
             slack = average.half_unit + mean(c.half_unit for c in columns)
             if abs(actual - average.value) > slack + 1e-9:
-                where = f"{method}, {shots} shots" if shots not in (0, 8) else method
+                where = f"{method}, {shots_text(shots)}" if shots not in (0, 8) else method
                 notes.append(
                     f"{metric} of {where}: printed {average.printed}, mean of its columns "
                     f"{actual:.2f}"

@@ -110,6 +110,8 @@ class Renderer:
         if value.change is None:
             return ""
         text = f"{value.change:+.2f}"
+        if float(text) == 0:
+            return "0.00"  # however sure, it is nothing
         return _STRONG[self.form].format(text) if value.holds else text
 
     def _legend(self) -> str:

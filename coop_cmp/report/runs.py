@@ -18,8 +18,7 @@ from coop_cmp.results import (
     read_predictions,
     read_results,
 )
-
-DEFAULT_LAMBDA = 0.01
+from coop_cmp.sweep.grid import DEFAULT_LAMBDA, shots_text
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ class StoredRun:
         parts = (record["dataset"], record["subsample"], record["split"], record["backbone"])
         named = [part for part in parts if part not in ("all", "test")]
         all_images = "zero-shot" if record["sizes"].get("trainable") == 0 else "all images"
-        shots = f"{record['shots']} shots" if record["shots"] > 0 else all_images
+        shots = shots_text(record["shots"]) if record["shots"] > 0 else all_images
         return (*named, shots, f"seed {record['seed']}")
 
     @property

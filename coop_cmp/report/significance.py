@@ -96,6 +96,7 @@ def _metrics(outcomes: Outcomes, weights: np.ndarray) -> dict[str, np.ndarray]:
     filled = np.maximum(weights @ member.astype(np.float64), 1)
     return {
         "accuracy": weights @ outcomes.correct / size,
+        "gap": weights @ residual / size,
         "ece": gaps.sum(1) / size,
         "ace": _equal_mass_error(weights, outcomes.confidence, residual),
         "mce": (gaps / filled).max(1),

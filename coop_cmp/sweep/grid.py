@@ -27,6 +27,11 @@ def is_twin(trainer: str) -> bool:
     return trainer.endswith("_CMP")
 
 
+def shots_text(shots: int) -> str:
+    """``1 shot``, ``2 shots``."""
+    return "1 shot" if shots == 1 else f"{shots} shots"
+
+
 def default_backbone(dataset: str) -> str:
     """The embedded model for the embedded data sets, the paper's main one for all others."""
     return "GlyphCLIP" if dataset.startswith("digits") else "ViT-B/16"
