@@ -419,6 +419,11 @@ def test_times_are_estimated_from_the_most_similar_runs():
     assert estimator.expect(Run("digits", "CoOp_CMP", "GlyphCLIP", 8, 3, 0.5)) == 10.0
     assert estimator.expect(Run("digits", "CoOp", "GlyphCLIP", 4)) == 6.0
     assert estimator.total([run] * 6, 2) == 30.0
+    evaluation = Run("digits_blur", "CoOp", "GlyphCLIP", 8, source="digits")
+    assert estimator.expect(evaluation) is None
+    estimator.add(Run("digits", "ZeroshotCLIP", "GlyphCLIP"), 1.0)
+    assert estimator.expect(evaluation) == 1.0
+    assert estimator.expect(Run("digits", "MaPLe", "GlyphCLIP", 8)) == 6.0
     assert [duration(s) for s in (5, 60, 75, 3900, 90000)] == [
         "5 s", "1 min", "1 min 15 s", "1 h 5 min", "1 d 1 h",
     ]  # fmt: skip

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from statistics import mean
 
-from coop_cmp.sweep.grid import Run
+from coop_cmp.sweep.grid import Run, is_zero_shot
 
 
 def duration(seconds: float) -> str:
@@ -31,9 +31,10 @@ class Estimator:
 
     @staticmethod
     def _keys(run: Run) -> list[tuple[object, ...]]:
-        method = run.trainer.removesuffix("_CMP")
-        general = (run.training is None, run.backbone, method)
-        return [(*general, run.dataset, run.shots), (*general, run.shots), general]
+        learns = run.training is None and not is_zero_shot(run.trainer)
+        kind = (learns, run.backbone)  # a test of any method takes about as long
+        method = (*kind, run.trainer.removesuffix("_CMP"))
+        return [(*method, run.dataset, run.shots), (*method, run.shots), method, kind]
 
     def add(self, run: Run, seconds: float) -> None:
         """Remember how long a run took."""
