@@ -287,15 +287,31 @@ def test_resamples_are_the_same_for_all_methods_and_differ_between_test_sets():
 @pytest.mark.parametrize(
     ("seeds", "expected"),
     [
-        ([1.0, 2.0, 0.5], True),
-        ([-1.0, -2.0, -0.5], True),
+        ([1.0, 1.1, 1.2], True),
+        ([-1.0, -1.1, -1.2], True),
+        # mean 1, deviation d: the t interval of three is 1 ± 4.3027 d / sqrt(3) = 1 ± 2.4842 d
+        ([1 - 0.402, 1.0, 1 + 0.402], True),
+        ([1 - 0.403, 1.0, 1 + 0.403], False),
         ([1.0, 2.0, -0.5], False),
+        ([0.3, 0.3, 0.3], True),
+        ([0.0, 0.0, 0.0], False),
         ([2.0], False),
     ],
 )
-def test_over_three_seeds_a_difference_holds_only_if_all_agree(seeds, expected):
-    images = np.full(100, np.sign(seeds[0]))
+def test_a_difference_holds_if_the_t_interval_over_the_seeds_leaves_out_zero(seeds, expected):
+    images = np.full(100, np.sign(seeds[0]) or 1.0)
     assert significance.holds(images, seeds) is expected
+
+
+@pytest.mark.parametrize(("effect", "least", "most"), [(0.0, 0.03, 0.07), (10.0, 0.99, 1.0)])
+def test_no_effect_is_rarely_marked_and_a_clear_one_nearly_always(effect, least, most):
+    # three seeds whose noise of 1 dominates; the test images add 0.05
+    random = np.random.default_rng(0)
+    trials = 2000
+    marked = 0
+    for seeds in random.normal(effect, 1, size=(trials, 3)):
+        marked += significance.holds(random.normal(seeds.mean(), 0.05, size=200), seeds.tolist())
+    assert least <= marked / trials <= most
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,8 @@ class Renderer:
             mark = "marked *" if self.form == "text" else "bold"
             text += (
                 f' "by CMP" is the change against the method without the penalty, {mark} where it'
-                " holds at 95 % in a paired bootstrap over the test images and over the seeds."
+                " holds at 95 % in a paired bootstrap over the test images and in a paired t"
+                " interval over the seeds."
             )
         return text
 
