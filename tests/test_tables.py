@@ -166,6 +166,43 @@ def test_an_empty_output_gives_the_papers_figures_and_a_command_for_every_cell(p
     assert "ece of MaPLe: printed 6.48" in text.replace("\n   ", "")
 
 
+def test_commands_name_seeds_that_are_not_the_default(project, capsys):
+    text = show(project, "cmp_ablation", capsys, "--seeds", "4", "5")
+    command = "bash scripts/tables.sh run cmp_ablation"
+    assert f"[1] {command} --trainers CLIPFT --seeds 4 5\n" in text
+    assert f"all: {command} --seeds 4 5\n" in text
+    assert "--seeds" not in show(project, "cmp_ablation", capsys)
+
+
+def commands_of(text: str) -> dict[str, str]:
+    """The numbers of the listed commands by the trainer that they run."""
+    return {trainer: n for n, trainer in re.findall(r"(\[\d+\]) bash.* --trainers (\S+)", text)}
+
+
+def test_a_baseline_without_a_row_of_its_own_gets_a_command(project, capsys):
+    name, title = "lambda_calibration_results", "8 shots, Flowers102, ECE"
+    empty = commands_of(show(project, name, capsys))
+    assert {"CoOp", "CoOp_CMP", "CLIPFT", "CLIPFT_CMP"} < set(empty)
+    for run in runs_of(name, "CoOp_CMP", "oxford_flowers"):
+        write_run(project, run, ece=5)
+    text = show(project, name, capsys)
+    commands = commands_of(text)
+    assert "CoOp_CMP" not in commands
+    lines = lines_of(text, "lambda 0.01", title)
+    assert "5.00 ± 0.00" in lines["ours"], "the twin's own figure needs no baseline"
+    assert lines["by CMP"] == [commands["CoOp"]]
+    for run in runs_of(name, "CoOp", "oxford_flowers"):
+        write_run(project, run, ece=6)
+    text = show(project, name, capsys)
+    assert "CoOp" not in commands_of(text)
+    assert lines_of(text, "lambda 0.01", title)["by CMP"] == ["-1.00"]
+
+
+@pytest.mark.parametrize("name", [name for name in TITLES if "benchmarks" in name or "50" in name])
+def test_the_listed_commands_cover_all_runs_of_a_table(project, capsys, name):
+    assert set(commands_of(show(project, name, capsys))) == {r.trainer for r in table(name).runs()}
+
+
 def test_means_deviations_averages_and_differences_are_right(project, capsys):
     # ECE of CoOp on R, S, A, V2 is 8, 14, 6, 4 plus 0, 1, 2 over seeds: averages 8, 9, 10
     for dataset, base in zip(

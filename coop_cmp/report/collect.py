@@ -26,12 +26,15 @@ class Value:
     Args:
         by_seed: the value of each seed for which all data sets are done.
         missing: runs that are not done.
+        baseline_missing: runs of a twin's baseline that are not done, without which there is no
+            change or one over fewer seeds.
         change: mean difference to the baseline over the seeds that both have, None without one.
         holds: whether that difference holds at 95 %.
     """
 
     by_seed: dict[int, float]
     missing: tuple[Run, ...] = ()
+    baseline_missing: tuple[Run, ...] = ()
     change: float | None = None
     holds: bool = False
 
@@ -69,16 +72,20 @@ class Collector:
     def value(self, cell: Cell) -> Value:
         """The value of one cell, compared with its baseline if it is a twin's."""
         ours = self._by_seed(cell)
-        missing = tuple(run for runs in cell.runs for run in runs if self._state(run) != "done")
+        missing = self._missing(cell)
         if cell.baseline is None:
             return Value(ours, missing)
+        baseline_missing = self._missing(cell.baseline)
         theirs = self._by_seed(cell.baseline)
         common = [seed for seed in ours if seed in theirs]
         if not common:
-            return Value(ours, missing)
+            return Value(ours, missing, baseline_missing)
         differences = [ours[seed] - theirs[seed] for seed in common]
         holds = self.bootstrap and self._holds(cell, cell.baseline, common, differences)
-        return Value(ours, missing, mean(differences), holds)
+        return Value(ours, missing, baseline_missing, mean(differences), holds)
+
+    def _missing(self, cell: Cell) -> tuple[Run, ...]:
+        return tuple(run for runs in cell.runs for run in runs if self._state(run) != "done")
 
     def _state(self, run: Run) -> str:
         if run not in self._states:

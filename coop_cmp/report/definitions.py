@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from coop_cmp.errors import UserError, closest
 from coop_cmp.report.embedded import EMBEDDED, embedded_blocks
-from coop_cmp.report.layout import Block, Cell, Recipe, Table, metric_blocks
+from coop_cmp.report.layout import SEEDS, Block, Cell, Recipe, Table, metric_blocks
 from coop_cmp.report.paper import AVERAGES, METRICS, SOURCE, average_notes, figures
 from coop_cmp.sweep.grid import LAMBDAS, shots_text
 
@@ -100,7 +100,7 @@ def names() -> list[str]:
     return [*TITLES, FIGURE, *EMBEDDED]
 
 
-def table(name: str, seeds: tuple[int, ...] = (1, 2, 3)) -> Table:
+def table(name: str, seeds: tuple[int, ...] = SEEDS) -> Table:
     """Build a table by its name.
 
     Raises:
@@ -128,7 +128,7 @@ def table(name: str, seeds: tuple[int, ...] = (1, 2, 3)) -> Table:
             f"{len(wrong)} averages printed in the paper are not the mean of its own columns, "
             f"beyond rounding: {'; '.join(wrong)}."
         )
-    return Table(name, title, tuple(blocks), tuple(notes))
+    return Table(name, title, tuple(blocks), tuple(notes), seeds)
 
 
 def _trainer(method: str) -> str:

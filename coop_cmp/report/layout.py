@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from coop_cmp.report.paper import Figure
 from coop_cmp.sweep.grid import DEFAULT_FORM, DEFAULT_LAMBDA, Run, is_twin, is_zero_shot
 
+SEEDS = (1, 2, 3)
 HEADINGS = {
     "accuracy": "Acc",
     "gap": "mean confidence - Acc",
@@ -77,6 +78,7 @@ class Table:
     title: str
     blocks: tuple[Block, ...]
     notes: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = SEEDS
 
     def cells(self) -> list[Cell]:
         """All cells, row by row."""

@@ -13,8 +13,9 @@ from typing import Literal, get_args
 from tabulate import tabulate
 
 from coop_cmp.report.collect import Value
-from coop_cmp.report.layout import Block, Cell, Table
+from coop_cmp.report.layout import SEEDS, Block, Cell, Table
 from coop_cmp.report.summary import mean_and_deviation
+from coop_cmp.sweep.grid import Run
 
 Format = Literal["text", "markdown", "latex", "csv"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -53,23 +54,31 @@ class Renderer:
         parts.append(self._list([*notes, *warnings]))
         if self.commands:
             lines = [f"[{number}] {command}" for command, number in self.commands.items()]
-            everything = f"all: {SCRIPT} run {self.table.name}"
-            parts += ["The numbered cells are filled by", self._list([*lines, everything])]
+            everything = f"all: {self._run()}"
+            parts += ["What is missing is filled by", self._list([*lines, everything])]
         return "\n\n".join(parts) + "\n"
 
     @cached_property
     def commands(self) -> dict[str, int]:
-        """The commands that fill cells, numbered from 1."""
-        found = [self._command(cell) for cell in self.table.cells()]
-        return {command: n for n, command in enumerate(dict.fromkeys(filter(None, found)), 1)}
+        """The commands that do the missing runs, a twin's baseline included, numbered from 1."""
+        values = [self.values[cell] for cell in self.table.cells()]
+        runs = [part for value in values for part in (value.missing, value.baseline_missing)]
+        found = dict.fromkeys(self._command(missing) for missing in runs if missing)
+        return {command: number for number, command in enumerate(found, 1)}
 
-    def _command(self, cell: Cell) -> str:
-        if not self.values[cell].missing:
-            return ""
-        run = self.values[cell].missing[0]
-        command = f"{SCRIPT} run {self.table.name} --trainers {run.trainer}"
+    def _command(self, missing: Sequence[Run]) -> str:
+        run = missing[0]
         shots = {cell.runs[0][0].shots for cell in self.table.cells() if cell.runs} - {0}
-        return command + (f" --shots {run.shots}" if run.shots and len(shots) > 1 else "")
+        only = f" --shots {run.shots}" if run.shots and len(shots) > 1 else ""
+        return self._run(f" --trainers {run.trainer}{only}")
+
+    def _run(self, only: str = "") -> str:
+        seeds = self.table.seeds
+        named = "" if seeds == SEEDS else f" --seeds {' '.join(map(str, seeds))}"
+        return f"{SCRIPT} run {self.table.name}{only}{named}"
+
+    def _number(self, missing: Sequence[Run]) -> str:
+        return f"[{self.commands[self._command(missing)]}]" if missing else ""
 
     def _block(self, block: Block) -> str:
         rows: list[list[str]] = []
@@ -95,9 +104,7 @@ class Renderer:
         if value.by_seed:
             center, deviation = mean_and_deviation(list(value.by_seed.values()))
             parts.append(f"{center:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}"))
-        if value.missing:
-            parts.append(f"[{self.commands[self._command(cell)]}]")
-        return " ".join(parts)
+        return " ".join(filter(None, [*parts, self._number(value.missing)]))
 
     def _to_paper(self, cell: Cell) -> str:
         ours = self.values[cell].by_seed.values()
@@ -107,12 +114,14 @@ class Renderer:
 
     def _change(self, cell: Cell) -> str:
         value = self.values[cell]
-        if value.change is None:
-            return ""
-        text = f"{value.change:+.2f}"
-        if float(text) == 0:
-            return "0.00"  # however sure, it is nothing
-        return _STRONG[self.form].format(text) if value.holds else text
+        if not value.by_seed:
+            return ""  # the number in the cell itself comes first
+        text = "" if value.change is None else f"{value.change:+.2f}"
+        if text and float(text) == 0:
+            text = "0.00"  # however sure, it is nothing
+        elif value.holds:
+            text = _STRONG[self.form].format(text)
+        return " ".join(filter(None, [text, self._number(value.baseline_missing)]))
 
     def _legend(self) -> str:
         text = "Percent; mean ± standard deviation over seeds. ECE, ACE and MCE with 10 bins."

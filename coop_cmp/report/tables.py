@@ -14,7 +14,7 @@ from coop_cmp.files import atomic_write
 from coop_cmp.report.collect import Collector
 from coop_cmp.report.definitions import TITLES, names, table
 from coop_cmp.report.embedded import EMBEDDED
-from coop_cmp.report.layout import Table, with_trainings
+from coop_cmp.report.layout import SEEDS, Table, with_trainings
 from coop_cmp.report.render import FORMATS, Format, Renderer
 from coop_cmp.sweep.cli import (
     add_launch_arguments,
@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--datasets", nargs="+", metavar="X", help="only these")
     run.add_argument("--shots", nargs="+", type=int, metavar="N", help="only these")
     for verb in (run, show, embedded):
-        verb.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], metavar="N")
+        verb.add_argument("--seeds", nargs="+", type=int, default=SEEDS, metavar="N")
         add_project_arguments(verb)
     for verb in (run, embedded):
         add_launch_arguments(verb)
