@@ -401,6 +401,40 @@ def test_a_dry_run_counts_the_runs_of_a_table(project, capsys):
     assert "44 runs, 44 to do" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("filters", "message"),
+    [
+        (["--trainers", "CLIPFT", "Nope"], r"--trainers: Nope is not in cmp_ablation.*CLIPFT_CMP"),
+        (["--datasets", "imagnet"], r'--datasets: imagnet .* did you mean "imagenet"'),
+        (["--shots", "8", "3"], r"--shots: 3 is not in cmp_ablation \(known: 8\)"),
+    ],
+)
+def test_a_filter_that_names_nothing_of_the_table_is_refused(project, filters, message):
+    words = ["run", "cmp_ablation", "--project", str(REPOSITORY), "--output", str(project.output)]
+    with pytest.raises(UserError, match=message):
+        main([*words, *filters])
+
+
+def test_filters_that_leave_nothing_together_are_refused(project):
+    words = ["run", "cmp_ablation", "figure1", "--trainers", "CLIPFT", "--datasets", "cifar10"]
+    with pytest.raises(UserError, match="together leave no run of cmp_ablation, figure1"):
+        main([*words, "--project", str(REPOSITORY), "--output", str(project.output)])
+
+
+def test_a_filter_of_shots_keeps_zero_shot_runs(project, capsys):
+    words = ["run", "fewshot_vertical", "--trainers", "ZeroshotCLIP", "--shots", "1", "--dry-run"]
+    assert main([*words, "--project", str(REPOSITORY), "--output", str(project.output)]) == 0
+    assert "11 runs, 11 to do" in capsys.readouterr().out
+
+
+def test_all_is_every_table_of_the_paper_and_figure_1(project, capsys):
+    words = ["run", "all", "--dry-run", "--output", str(project.output)]
+    assert main([*words, "--project", str(REPOSITORY)]) == 0
+    text = capsys.readouterr().out
+    assert "2052 runs, 2052 to do" in text, "docs/reproducing.md says so"
+    assert "cifar10/CoOp_CMP" in text
+
+
 def test_the_miniatures_cover_what_the_tables_cover():
     runs = [run for name in EMBEDDED for run in table(name).runs()]
     assert {run.backbone for run in runs} == {"GlyphCLIP"}

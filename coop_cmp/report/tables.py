@@ -10,9 +10,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from coop_cmp.errors import UserError, closest
 from coop_cmp.files import atomic_write
 from coop_cmp.report.collect import Collector
-from coop_cmp.report.definitions import TITLES, names, table
+from coop_cmp.report.definitions import FIGURE, TITLES, names, table
 from coop_cmp.report.embedded import EMBEDDED
 from coop_cmp.report.layout import SEEDS, Table, with_trainings
 from coop_cmp.report.render import FORMATS, Format, Renderer
@@ -35,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     show = verbs.add_parser("show", help="print tables")
     embedded = verbs.add_parser("embedded", help="run and show the miniatures")
     for verb in (run, show):
-        verb.add_argument("names", nargs="+", metavar="NAME", help="a table, or all")
+        verb.add_argument("names", nargs="+", metavar="NAME", help="a table, or all of the paper's")
     run.add_argument("--trainers", nargs="+", metavar="X", help="only these")
     run.add_argument("--datasets", nargs="+", metavar="X", help="only these")
     run.add_argument("--shots", nargs="+", type=int, metavar="N", help="only these")
@@ -52,17 +53,30 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _tables(wanted: Sequence[str], seeds: Sequence[int]) -> list[Table]:
-    chosen = list(TITLES) if list(wanted) == ["all"] else wanted
+    chosen = [*TITLES, FIGURE] if list(wanted) == ["all"] else wanted
     return [table(name, tuple(seeds)) for name in chosen]
 
 
 def _selected(tables: Sequence[Table], args: argparse.Namespace) -> list[Run]:
-    """The runs of the tables that the filters leave, and the trainings they need."""
-    runs = [run for t in tables for run in t.runs()]
+    """The runs of the tables that the filters leave, and the trainings they need.
+
+    Raises:
+        UserError: for a filter that names nothing in the tables, or filters that leave nothing.
+    """
+    everything = runs = [run for t in tables for run in t.runs()]
+    where = ", ".join(args.names)
     for name, attribute in (("trainers", "trainer"), ("datasets", "dataset"), ("shots", "shots")):
         wanted = getattr(args, name)
-        if wanted is not None:
-            runs = [run for run in runs if getattr(run, attribute) in (*wanted, 0)]
+        if wanted is None:
+            continue
+        known = list(dict.fromkeys(str(getattr(run, attribute)) for run in everything))
+        for value in map(str, wanted):
+            if value not in known:
+                has = f"{closest(value, known)} (known: {', '.join(known)})"
+                raise UserError(f"--{name}: {value} is not in {where}{has}")
+        runs = [run for run in runs if getattr(run, attribute) in (*wanted, 0)]
+    if not runs:
+        raise UserError(f"--trainers, --datasets and --shots together leave no run of {where}")
     return with_trainings(runs)
 
 
