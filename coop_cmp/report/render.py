@@ -19,6 +19,7 @@ from coop_cmp.sweep.grid import Run
 
 Format = Literal["text", "markdown", "latex", "csv"]
 FORMATS: tuple[str, ...] = get_args(Format)
+CSV_HEAD = "table,block,row,column,metric,paper,ours,deviation,seeds,difference,by_cmp,holds\n"
 SCRIPT = "bash scripts/tables.sh"
 
 _TABULATE = {"text": "simple", "markdown": "github", "latex": "latex_raw"}
@@ -41,7 +42,10 @@ class Renderer:
     form: Format = "text"
 
     def render(self) -> str:
-        """The whole table with its notes and the commands that fill what is missing."""
+        """The whole table with its notes and the commands that fill what is missing.
+
+        As CSV the lines alone, so that those of several tables fit below one ``CSV_HEAD``.
+        """
         if self.form == "csv":
             return self._csv()
         parts = [_HEADS[self.form].format(self._escape(f"{self.table.name}: {self.table.title}"))]
@@ -154,8 +158,6 @@ class Renderer:
         """One line per cell, in percent, for other programs."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        head = "table block row column metric paper ours deviation seeds difference by_cmp holds"
-        writer.writerow(head.split())
         for block in self.table.blocks:
             for row, cells in zip(block.rows, block.cells, strict=True):
                 for column, cell in zip(block.columns, cells, strict=True):

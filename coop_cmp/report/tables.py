@@ -16,7 +16,7 @@ from coop_cmp.report.collect import Collector
 from coop_cmp.report.definitions import FIGURE, TITLES, names, table
 from coop_cmp.report.embedded import EMBEDDED
 from coop_cmp.report.layout import SEEDS, Table, with_trainings
-from coop_cmp.report.render import FORMATS, Format, Renderer
+from coop_cmp.report.render import CSV_HEAD, FORMATS, Format, Renderer
 from coop_cmp.sweep.cli import (
     add_launch_arguments,
     add_project_arguments,
@@ -82,11 +82,17 @@ def _selected(tables: Sequence[Table], args: argparse.Namespace) -> list[Run]:
 
 def _show(project: Project, tables: Sequence[Table], form: Format, bootstrap: bool) -> str:
     parts = []
+    problems: dict[str, None] = {}
     for one in tables:
         collector = Collector(project, bootstrap)
         values = collector.values(one)
+        problems |= collector.problems
         parts.append(Renderer(one, values, tuple(collector.problems), form).render())
-    return "\n".join(parts)
+    if form != "csv":
+        return "\n".join(parts)
+    for problem in problems:
+        print(f"Warning: {problem}", file=sys.stderr)  # a CSV file has no place for it
+    return CSV_HEAD + "".join(parts)
 
 
 def _embedded(args: argparse.Namespace, project: Project) -> int:
