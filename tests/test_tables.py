@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import re
+from hashlib import sha256
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,7 @@ from coop_cmp.results import write_predictions, write_results
 from coop_cmp.sweep.grid import Run
 from coop_cmp.sweep.project import Project
 
+PAPER_SHA256 = "7601a7e897aefe5e4a98fc704a2c0ada8bb644a17263f9910b3749d69f227b71"
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
@@ -89,7 +92,8 @@ def lines_of(text: str, label: str, block: str) -> dict[str, list[str]]:
 def test_every_figure_of_the_paper_is_in_the_package():
     assert len(figures()) == 1532
     assert len(set(figures())) == 1532
-    assert list(dict.fromkeys(f.table for f in figures())) != []
+    packaged = files("coop_cmp.report").joinpath("paper.csv").read_bytes()
+    assert sha256(packaged).hexdigest() == PAPER_SHA256
     assert {f.table for f in figures()} == set(TITLES)
 
 
@@ -316,7 +320,8 @@ def test_the_bootstrap_computes_the_same_metrics_as_the_library(decimals):
 
 
 def test_resamples_are_the_same_for_all_methods_and_differ_between_test_sets():
-    assert (significance.draws(50, "a") == significance.draws(50, "a").copy()).all()
+    again = significance.draws.__wrapped__  # not the cached array itself
+    assert (significance.draws(50, "a") == again(50, "a")).all()
     assert (significance.draws(50, "a") != significance.draws(50, "b")).any()
     assert (significance.draws(50, "a").sum(1) == 50).all()
 
@@ -392,6 +397,22 @@ def test_csv_has_one_line_per_cell(project, capsys):
     first = rows[0]
     assert (first["paper"], first["ours"], first["deviation"]) == ("82.3", "82.0000", "1.0000")
     assert (first["seeds"], first["difference"], first["by_cmp"]) == ("3", "-0.30", "")
+
+
+def test_csv_of_several_tables_is_one_file_and_its_warnings_go_elsewhere(project, capsys):
+    refused = runs_of("cmp_ablation", "CLIPFT", "imagenet")[0]
+    write_run(project, refused)
+    file = project.directory(refused) / "results.json"
+    file.write_text(file.read_text().replace('"n_bins": 10', '"n_bins": 15'))
+    places = ["--project", str(project.root), "--output", str(project.output)]
+    assert main(["show", "cmp_ablation", "figure1", "--format", "csv", *places]) == 0
+    out, err = capsys.readouterr()
+    rows = list(csv.DictReader(out.splitlines()))
+    assert len(rows) == len(out.splitlines()) - 1, "no blank lines"
+    tables = [row["table"] for row in rows]
+    assert tables == ["cmp_ablation"] * 10 + ["fig_logitHistogramsIntro"] * 8
+    assert "n_bins" not in out
+    assert err.count(f"Warning: {file}: made with") == 1
 
 
 def test_a_dry_run_counts_the_runs_of_a_table(project, capsys):
