@@ -17,9 +17,10 @@ import pytest
 from coop_cmp.errors import UserError
 from coop_cmp.report.summary import percent, summary
 from coop_cmp.sweep.__main__ import main
+from coop_cmp.sweep.devices import environment_for, visible_gpus
 from coop_cmp.sweep.grid import Grid, Run, parse_grid, read_grids
 from coop_cmp.sweep.launcher import Settings
-from coop_cmp.sweep.process import RunLock, environment_for
+from coop_cmp.sweep.process import ForkedProcess, RunLock
 from coop_cmp.sweep.project import Project
 from coop_cmp.sweep.selection import Candidate, choose, collect, describe
 from coop_cmp.sweep.selection import main as select
@@ -35,7 +36,7 @@ from pathlib import Path
 def main():
     parser = argparse.ArgumentParser()
     for name in ("trainer", "backbone", "dataset-config-file", "config-file", "output-dir",
-                 "model-dir", "root"):
+                 "model-dir", "root", "device"):
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--eval-only", action="store_true")
@@ -48,7 +49,8 @@ def main():
     calls = (here / "calls.txt").read_text().splitlines().count(str(out))
     steps = json.loads((here / "behaviour.json").read_text()).get(str(args.seed), ["good"])
     step = steps[min(calls, len(steps)) - 1]
-    print("epoch [1/2] of", step, "threads", os.environ.get("OMP_NUM_THREADS"))
+    print("epoch [1/2] of", step, "threads", os.environ.get("OMP_NUM_THREADS"),
+          "on", args.device, "of", repr(os.environ.get("CUDA_VISIBLE_DEVICES")))
     if args.eval_only and not (Path(args.model_dir) / "results.json").exists():
         sys.exit("evaluated before it was trained")
     if step == "crash": raise RuntimeError("the loss exploded")
@@ -76,6 +78,8 @@ def main():
     }
     text = json.dumps(results)
     (out / "results.json").write_text(text[:40] if step == "garbage" else text)
+    if step == "late crash": raise RuntimeError("the driver went away")
+    if step == "late hang": time.sleep(60)
 
 if __name__ == "__main__":
     main()
@@ -113,6 +117,8 @@ def calls(root: Path) -> list[str]:
 
 
 def start_sweep(root: Path, *more: str, ignore: int | None = None) -> subprocess.Popen[str]:
+    """A sweep in a process group of its own."""
+
     def set_signals() -> None:
         # Tests that run in the background may have inherited an ignored Ctrl-C.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -122,7 +128,12 @@ def start_sweep(root: Path, *more: str, ignore: int | None = None) -> subprocess
     command = [sys.executable, "-m", "coop_cmp.sweep", *arguments(root, *more)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=set_signals
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=set_signals,
+        start_new_session=True,
     )
 
 
@@ -316,6 +327,20 @@ def test_a_run_past_its_time_limit_is_ended(root, capsys):
     assert "digits/CoOp/GlyphCLIP_8shots/seed2" in calls(root)
 
 
+def test_results_of_a_run_that_failed_after_writing_them_stay_out_of_the_table(root, capsys):
+    behave(root, {1: ["late crash"], 2: ["late hang"], 3: ["late crash", "good"]})
+    assert main(arguments(root, "--time-limit", "0.04")) == 1
+    out, err = capsys.readouterr()
+    assert "seed1: ended with exit code 1" in err
+    assert "seed2: ended at its time limit" in err
+    assert "| CoOp      | 3       |" in out
+    project = Project(root, root / "output")
+    for seed, kind in ((1, "open"), (2, "open"), (3, "done")):
+        run = Run("digits", "CoOp", "GlyphCLIP", 8, seed)
+        assert project.state(run).kind == kind
+        assert (project.directory(run) / "results.rejected.json").exists()
+
+
 def test_two_sweeps_at_once_do_every_run_exactly_once(root):
     seeds = [str(seed) for seed in range(1, 7)]
     behave(root, {seed: ["slow"] for seed in range(1, 7)})
@@ -364,13 +389,28 @@ def test_a_stopped_sweep_ends_its_runs_and_starts_again(root, number):
     assert main(arguments(root, "--seeds", "1")) == 0
 
 
-def test_a_sweep_under_nohup_survives_the_end_of_the_terminal(root):
+@pytest.mark.parametrize("fork", ["--no-fork", "--fork"])
+def test_a_sweep_under_nohup_and_its_runs_survive_the_end_of_the_terminal(root, fork):
     behave(root, {1: ["slow"]})
-    sweep = start_sweep(root, "--seeds", "1", ignore=signal.SIGHUP)
+    sweep = start_sweep(root, "--seeds", "1", fork, ignore=signal.SIGHUP)
     wait_until(lambda: len(calls(root)) == 1)
-    sweep.send_signal(signal.SIGHUP)
+    os.killpg(sweep.pid, signal.SIGHUP)
     sweep.communicate(timeout=60)
     assert sweep.returncode == 0
+    assert len(calls(root)) == 1, "the run went on and was not started again"
+
+
+def test_a_forked_run_that_is_gone_gets_no_signal(tmp_path, monkeypatch):
+    script = tmp_path / "train.py"
+    script.write_text("")
+    with open(tmp_path / "log", "ab") as log:
+        process = ForkedProcess([str(script)], dict(os.environ), log)
+    wait_until(lambda: process.poll() is not None)
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda *arguments: sent.append(arguments))
+    process.terminate()
+    process.kill()
+    assert sent == [], "its number may be another process's by now"
 
 
 def test_a_lock_is_exclusive_until_it_is_released(tmp_path):
@@ -391,6 +431,53 @@ def test_devices_become_visible_devices(monkeypatch):
     assert environment_for("cpu", 2)["OMP_NUM_THREADS"] == "2"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
     assert environment_for("cuda:1", 0)["CUDA_VISIBLE_DEVICES"] == "6"
+
+
+@pytest.fixture
+def three_gpus(tmp_path, monkeypatch):
+    """A machine with three GPUs, as far as nvidia-smi says."""
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\nfor i in 0 1 2; do echo GPU $i: A100; echo '  MIG 1g'; done\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tool.parent), prepend=os.pathsep)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("variable", "names"),
+    [(None, ["0", "1", "2"]), ("2,0", ["2", "0"]), ("", []), ("-1", []), ("1,-1,2", ["1"])],
+)
+def test_hidden_gpus_stay_hidden(three_gpus, monkeypatch, variable, names):
+    if variable is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    assert visible_gpus() == names
+
+
+def test_a_gpu_beyond_the_visible_ones_is_refused_before_anything_starts(
+    root, three_gpus, monkeypatch
+):
+    with pytest.raises(UserError, match="cuda:3 is not among the 3 visible GPUs$"):
+        main(arguments(root, "--devices", "cuda:0", "cuda:3"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(UserError, match="cuda:0 is not among the 0 visible GPUs"):
+        main(arguments(root, "--devices", "cuda:0"))
+    assert calls(root) == []
+
+
+def test_runs_are_told_their_device_so_that_none_falls_back_to_another(root, three_gpus):
+    assert main(arguments(root, "--seeds", "1", "2", "--devices", "cuda:2", "cpu")) == 0
+    logs = (root / "output").glob("digits/CoOp/GlyphCLIP_8shots/seed*/sweep.log")
+    seen = sorted(re.findall(r"on (\w+) of ('.*')", "".join(log.read_text() for log in logs)))
+    assert seen == [("cpu", "''"), ("cuda", "'2'")]
+    run = Run("digits", "CoOp", "GlyphCLIP", 8)
+    assert "--device" not in Project(root, root / "output").command(run), "nor in what people copy"
+
+
+@pytest.mark.parametrize("option", ["--jobs", "--threads", "--time-limit"])
+def test_nothing_can_be_done_zero_at_a_time(root, option):
+    with pytest.raises(UserError, match="take numbers above 0"):
+        main(arguments(root, option, "0"))
 
 
 def test_a_device_that_does_not_exist_is_refused(root):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import runpy
 import sys
 from collections.abc import Callable, Sequence
@@ -12,9 +11,9 @@ from pathlib import Path
 
 from coop_cmp.errors import UserError
 from coop_cmp.sweep import slurm
+from coop_cmp.sweep.devices import check_devices, visible_gpus
 from coop_cmp.sweep.grid import Run
 from coop_cmp.sweep.launcher import Launcher, Settings, report_failures
-from coop_cmp.sweep.process import count_gpus
 from coop_cmp.sweep.progress import make_progress
 from coop_cmp.sweep.project import Project, find_root
 from coop_cmp.sweep.timing import Estimator, duration
@@ -57,18 +56,18 @@ def settings_of(args: argparse.Namespace, runs: Sequence[Run]) -> Settings:
     if args.devices or tiny:
         devices = tuple(args.devices or ["cpu"])
     else:
-        gpus = 1 if args.slurm else count_gpus()  # a job sees its own, whatever there is here
+        # A job sees its own GPU, whatever there is here.
+        gpus = 1 if args.slurm else len(visible_gpus() or ())
         devices = tuple(f"cuda:{index}" for index in range(gpus)) or ("cpu",)
-    for device in devices:
-        if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", device):
-            raise UserError(f"--devices: expected cpu, mps, cuda or cuda:N, got {device!r}")
+    check_devices(devices, here=not args.slurm)
+    given = (args.jobs, args.threads, args.time_limit)
+    if not all(value is None or value > 0 for value in given):
+        raise UserError("--jobs, --threads and --time-limit take numbers above 0")
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     on_cpu = "cpu" in devices
     side_by_side = SLURM_JOBS if args.slurm else min(cores, 8) if on_cpu and tiny else len(devices)
     jobs = args.jobs or side_by_side
     threads = args.threads or (0 if not on_cpu else 1 if tiny else max(1, cores // jobs))
-    if jobs < 1 or threads < 0 or args.time_limit <= 0:
-        raise UserError("--jobs, --threads and --time-limit take numbers above 0")
     fork = tiny and devices == ("cpu",) if args.fork is None else args.fork
     return Settings(devices, jobs, threads, args.time_limit * 60, fork=fork)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 from coop_cmp.sweep.grid import Run
-from coop_cmp.sweep.process import Attempt, RunLock, start
+from coop_cmp.sweep.process import Attempt, RunLock, reject_results, start
 from coop_cmp.sweep.progress import Progress
 from coop_cmp.sweep.project import Project
 from coop_cmp.sweep.timing import duration
@@ -185,6 +185,8 @@ class Launcher:
             self.progress.say(f"again  {attempt.run}: {reason}")
             self._start(slot, attempt.run, attempt.lock, attempt.number + 1)
             return
+        # It may have failed after writing them, and tables would take them.
+        reject_results(self.project.directory(attempt.run))
         attempt.lock.release()
         self._give_up(attempt.run, reason, attempt.tail())
 

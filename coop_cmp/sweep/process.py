@@ -6,7 +6,6 @@ import ctypes
 import fcntl
 import os
 import runpy
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import BinaryIO, Protocol
 
 from coop_cmp.files import write_json
 from coop_cmp.results import RESULTS_FILE
+from coop_cmp.sweep.devices import environment_for
 from coop_cmp.sweep.grid import Run
 from coop_cmp.sweep.project import RECORD, Project
 
@@ -92,10 +92,14 @@ class ForkedProcess:
         return self.returncode
 
     def terminate(self) -> None:
-        os.kill(self.pid, signal.SIGTERM)
+        self._send(signal.SIGTERM)
 
     def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: int) -> None:
+        if self.poll() is None:  # else the number may be another process's by now
+            os.kill(self.pid, number)
 
 
 def _run_here(command: Sequence[str], environment: Mapping[str, str], log: BinaryIO) -> int:
@@ -104,8 +108,8 @@ def _run_here(command: Sequence[str], environment: Mapping[str, str], log: Binar
     try:
         _end_with_parent()
         for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup keeps a run going too
+                signal.signal(number, signal.SIG_DFL)
         with open(os.devnull, "rb") as nothing:
             os.dup2(nothing.fileno(), 0)
         os.dup2(log.fileno(), 1)
@@ -128,34 +132,6 @@ def _run_here(command: Sequence[str], environment: Mapping[str, str], log: Binar
         sys.stdout.flush()
         sys.stderr.flush()
     return code
-
-
-def environment_for(device: str, threads: int) -> dict[str, str]:
-    """The environment of a run on ``cpu``, ``mps`` or ``cuda:N`` with a fixed number of threads.
-
-    The number of threads decides in which order floats are added, so a run's figures must not
-    depend on what else is running: each run gets the same number (0 leaves it to torch).
-    """
-    environment = dict(os.environ)
-    if device == "cpu":
-        environment["CUDA_VISIBLE_DEVICES"] = ""
-    elif device != "mps":
-        index = int(device.partition(":")[2] or 0)
-        visible = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-        environment["CUDA_VISIBLE_DEVICES"] = visible[index] if visible else str(index)
-    if threads:
-        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-            environment[name] = str(threads)
-    return environment
-
-
-def count_gpus() -> int:
-    """How many NVIDIA devices there are, without loading torch."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return 0
-    listing = subprocess.run([tool, "-L"], capture_output=True, text=True, check=False)
-    return sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
 
 
 @dataclass
@@ -193,17 +169,24 @@ class Attempt:
             time.sleep(0.05)
 
 
+def reject_results(directory: Path) -> None:
+    """Put a results file that cannot be trusted aside, for whoever wants to look."""
+    results = directory / RESULTS_FILE
+    if results.exists():
+        results.replace(directory / "results.rejected.json")
+
+
 def start(
     project: Project, run: Run, lock: RunLock, device: str, threads: int, fork: bool, number: int
 ) -> Attempt:
     """Start a claimed run; what it prints is added to its log."""
     directory = project.directory(run)
-    results = directory / RESULTS_FILE
-    if results.exists():
-        # Only files that could not be trusted get here; keep them for whoever wants to look.
-        results.replace(directory / "results.rejected.json")
+    reject_results(directory)  # a run with results to trust does not get here
     command = project.command(run)
     write_json(directory / RECORD, {"command": command, "options": dict(run.options)})
+    # Named, so that a device that does not work is an error and not a slow run on another one. The
+    # environment shows a run a single GPU, whose number is then 0.
+    command[1:1] = ["--device", device.partition(":")[0]]
     environment = environment_for(device, threads)
     path = directory / LOG
     with open(path, "ab") as log:
