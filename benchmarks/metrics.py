@@ -114,12 +114,11 @@ def first_call(function: Callable[[], Any]) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = parser_of(__doc__ or "")
+    parser = parser_of(__doc__ or "", rounds=5)
     parser.add_argument(
         "--slow", action="store_true", help="with torch-uncertainty's classwise ECE"
     )
     parser.add_argument("--alone", help=argparse.SUPPRESS)
-    parser.set_defaults(rounds=5)
     args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(args.threads)

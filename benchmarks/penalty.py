@@ -78,8 +78,7 @@ def coop_step(small: bool, n_classes: int = 100, batch: int = 32) -> Callable[[]
 
 
 def main() -> None:
-    parser = parser_of(__doc__ or "")
-    parser.set_defaults(rounds=20)
+    parser = parser_of(__doc__ or "", rounds=20)
     args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(args.threads)

@@ -4,8 +4,10 @@
 
 The embedded model and data set. Separate runs are calls of train.py, one after the other, without
 the feature store and with fresh augmentation, on all threads. The sweeps start with an empty store
-and run side by side on one thread each. Cached views are another protocol than fresh augmentation:
-the metrics of both are shown.
+and run side by side on one thread each, forked from one process: the second row has the gain from
+that alone. Cached views are another protocol than fresh augmentation: the metrics of both are
+shown. GFLOP are those of the image tower, from the number of images that a run's settings make it
+encode; the text side is the same in all rows.
 """
 
 from __future__ import annotations
@@ -20,38 +22,52 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import ROOT, environment, parser_of, report
+import torch
+from common import ROOT, count_flops, environment, parser_of, report
+
+import train
+from coop_cmp.clip import add_models, load_clip
 
 VIEWS = 10
 LAMBDAS = ["0.001", "0.01", "0.05", "0.1", "0.5", "1.0"]
+# Way: the option of a sweep; none for separate runs.
+WAYS = {
+    "separate runs": "",
+    "sweep, fresh images": "MODEL.FEATURE_STORE=",
+    "sweep, cached views": f"INPUT.CACHED_VIEWS={VIEWS}",
+}
 
 
 def separate_runs(args: Any, folder: Path) -> None:
     """One call of train.py for each seed and lambda."""
     for seed in args.seeds:
         for lam in args.lambdas:
-            command = [sys.executable, "train.py", "--trainer", "CoOp_CMP", "--no-feature-store"]
-            command += ["--root", str(folder / "data"), "--seed", seed]
-            command += ["--output-dir", str(folder / "separate" / f"{seed}-{lam}")]
-            command += ["--dataset-config-file", "configs/datasets/digits.yaml"]
-            command += ["--config-file", "configs/trainers/CoOp/glyph.yaml"]
-            command += ["DATASET.NUM_SHOTS", args.shots, "TRAINER.CMP.LAMBDA", lam]
-            call(command, folder, args.threads, epochs=args.epochs)
+            place = ["--root", str(folder / "data"), "--no-feature-store", "--seed", seed]
+            place += ["--output-dir", str(folder / "separate" / f"{seed}-{lam}")]
+            command = [sys.executable, "train.py", *place, *settings(args)]
+            call([*command, "TRAINER.CMP.LAMBDA", lam], folder, args.threads)
 
 
-def sweep(args: Any, folder: Path, name: str, *options: str) -> None:
+def settings(args: Any) -> list[str]:
+    """The arguments of train.py that all runs share."""
+    files = ["--dataset-config-file", "configs/datasets/digits.yaml"]
+    files += ["--config-file", "configs/trainers/CoOp/glyph.yaml"]
+    epochs = ["OPTIM.MAX_EPOCH", args.epochs] if args.epochs else []
+    return ["--trainer", "CoOp_CMP", *files, "DATASET.NUM_SHOTS", args.shots, *epochs]
+
+
+def sweep(args: Any, folder: Path, option: str) -> None:
     """One sweep over all of them."""
     command = [sys.executable, "-m", "coop_cmp.sweep", "--datasets", "digits", "--fork"]
     command += ["--trainers", "CoOp_CMP", "--shots", args.shots, "--seeds", *args.seeds]
     command += ["--lambdas", *args.lambdas, "--jobs", str(args.threads), "--threads", "1"]
-    command += ["--output", str(folder / name), "--data", str(folder / "data")]
+    command += ["--output", str(folder / "sweep"), "--data", str(folder / "data")]
     epochs = [f"OPTIM.MAX_EPOCH={args.epochs}"] if args.epochs else []
-    call([*command, "--options", *options, *epochs], folder, 1)
+    call([*command, "--options", option, *epochs], folder, 1)
 
 
-def call(command: list[str], folder: Path, threads: int, epochs: str = "") -> None:
+def call(command: list[str], folder: Path, threads: int) -> None:
     """Run a command of the project with a store of its own."""
-    command = command + (["OPTIM.MAX_EPOCH", epochs] if epochs else [])
     own = {"XDG_CACHE_HOME": str(folder / "cache"), "CUDA_VISIBLE_DEVICES": ""}
     log = folder / "log.txt"
     with open(log, "a") as file:
@@ -72,6 +88,25 @@ def metrics(folder: Path) -> dict[str, float]:
     return {"runs": len(found), **means}
 
 
+def images_encoded(args: Any) -> tuple[int, int]:
+    """How many images all runs encode together: anew each time, and on cached views."""
+    cfg = train.setup_cfg(train.parse_args(settings(args)))
+    data = train.DATASET_REGISTRY.get(cfg.DATASET.NAME)(cfg)
+    batch = cfg.DATALOADER.TRAIN_X.BATCH_SIZE
+    steps = cfg.OPTIM.MAX_EPOCH * (len(data.train_x) // batch)
+    runs = len(args.seeds) * len(args.lambdas)
+    fresh = runs * (steps * batch + len(data.test))
+    return fresh, len(args.seeds) * VIEWS * len(data.train_x) + len(data.test)
+
+
+def flops_per_image() -> int:
+    """Arithmetic of the embedded model's image tower."""
+    visual = load_clip("GlyphCLIP", "", "fp32").model.visual
+    size = visual.image_size
+    with torch.no_grad():
+        return count_flops(lambda: visual(torch.zeros(1, 3, *size)))
+
+
 def main() -> None:
     parser = parser_of(__doc__ or "")
     parser.add_argument("--seeds", nargs="+", default=["1", "2", "3"])
@@ -82,23 +117,24 @@ def main() -> None:
     if args.small:
         args.epochs, args.seeds, args.lambdas = "2", args.seeds[:1], args.lambdas[:2]
     os.chdir(ROOT)
-    ways: dict[str, Any] = {
-        "separate runs": lambda folder: separate_runs(args, folder),
-        "sweep, fresh images": lambda folder: sweep(args, folder, "fresh", "MODEL.FEATURE_STORE="),
-        "sweep, cached views": lambda folder: sweep(
-            args, folder, "views", f"INPUT.CACHED_VIEWS={VIEWS}"
-        ),
-    }
+    add_models(ROOT / "configs" / "models")
+    fresh, views = images_encoded(args)
+    encoded = dict(zip(WAYS, (fresh, fresh, views), strict=True))
+    each = flops_per_image()
     rows: list[dict[str, Any]] = []
-    for way, run in ways.items():
+    for way, options in WAYS.items():
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             start = time.perf_counter()
-            run(folder)
+            if options:
+                sweep(args, folder, options)
+            else:
+                separate_runs(args, folder)
             seconds = time.perf_counter() - start
             found = metrics(folder)
+        work = {"images encoded": encoded[way], "GFLOP": encoded[way] * each / 1e9}
         faster = rows[0]["seconds"] / seconds if rows else 1.0
-        rows.append({"way": way, **found, "seconds": seconds, "faster": faster})
+        rows.append({"way": way, **found, **work, "seconds": seconds, "faster": faster})
     report(args, rows, views=VIEWS)
 
 

@@ -3,90 +3,122 @@
     python benchmarks/train_step.py [--json FILE] [--threads 2] [--rounds 3]
 
 Random weights of ViT-B/16 and RN50, random images. A step encodes the images and the prompts,
-and takes the gradient of cross-entropy in the context. The ways of a method are timed in turns.
+and takes the gradient of cross-entropy in the context. The CoOp codebase runs all 77 tokens of
+every class, one pass per image where prompts depend on the image. Every row is measured in a
+process of its own; memory is what the step adds to it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import open_clip
 import torch
 import torch.nn.functional as F
-from common import class_names, count_flops, in_turns, parser_of, random_clip, report
+from common import (
+    class_names,
+    count_flops,
+    in_turns,
+    parser_of,
+    peak_bytes,
+    random_clip,
+    report,
+    run_alone,
+)
 from torch import Tensor, nn
 
 from coop_cmp.clip import TextEncoder, context_layout
 
-WAYS = ("CoOp codebase", "shared prefix", "shared prefix, cached views")
+# Way: text encoder, images encoded in the step.
+WAYS = {
+    "CoOp codebase": ("naive", True),
+    "shared prefix": ("shared", True),
+    "shared prefix, cached views": ("shared", False),
+}
 # Method: images of a batch, classes, learned vectors, prompts of each image's own.
 METHODS = {"CoOp": (32, 100, 16, False), "CoCoOp": (4, 50, 4, True)}
 
 
-def make_steps(model: Any, method: str) -> dict[str, Callable[[], Tensor]]:
-    """A training step for each way; all return the same loss."""
+def make_step(model: Any, method: str, way: str) -> tuple[Callable[[], Tensor], int]:
+    """A training step that returns its loss, and the number of its text tokens."""
     batch, classes, n_ctx, per_image = METHODS[method]
+    kind, encodes_images = WAYS[way]
     layout = context_layout(class_names(classes), open_clip.get_tokenizer("ViT-B-16"), n_ctx=n_ctx)
-    encoders = {kind: TextEncoder(model, kind) for kind in ("naive", "shared")}  # type: ignore[arg-type]
-    width, size = encoders["shared"].width, model.visual.image_size
+    encoder = TextEncoder(model, kind)  # type: ignore[arg-type]
+    size = model.visual.image_size
     size = size[0] if isinstance(size, tuple) else size
     torch.manual_seed(1)
-    context = nn.Parameter(0.02 * torch.randn(n_ctx, width))
-    meta_net = nn.Linear(model.text_projection.shape[1], width)
+    context = nn.Parameter(0.02 * torch.randn(n_ctx, encoder.width))
+    meta_net = nn.Linear(model.text_projection.shape[1], encoder.width)
     images, labels = torch.randn(batch, 3, size, size), torch.randint(classes, (batch,))
 
     def encode_images() -> Tensor:
         with torch.no_grad():
             return F.normalize(model.visual(images), dim=-1)
 
-    stored = encode_images()
+    stored = None if encodes_images else encode_images()
 
-    def loss(kind: str, features: Tensor) -> Tensor:
-        encode = encoders[kind]
-        contexts = context + meta_net(features)[:, None] if per_image else context
-        if per_image and kind == "naive":
-            text = torch.stack([encode(layout, one) for one in contexts])
-        else:
-            text = encode(layout, contexts)
-        text = F.normalize(text, dim=-1)  # [C, E] or [B, C, E]
-        products = (text @ features[..., None])[..., 0] if per_image else features @ text.t()
-        return F.cross_entropy(100 * products, labels)
-
-    def step(kind: str, features: Callable[[], Tensor]) -> Tensor:
+    def step() -> Tensor:
         context.grad = meta_net.weight.grad = meta_net.bias.grad = None
-        value = loss(kind, features())
-        value.backward()
-        return value.detach()
+        features = encode_images() if stored is None else stored
+        contexts = context + meta_net(features)[:, None] if per_image else context
+        text = F.normalize(encoder(layout, contexts), dim=-1)  # [C, E] or [B, C, E]
+        products = (text @ features[..., None])[..., 0] if per_image else features @ text.t()
+        loss = F.cross_entropy(100 * products, labels)
+        loss.backward()
+        return loss.detach()
 
+    of_classes = layout.n_tokens if kind == "shared" else classes * len(model.positional_embedding)
+    return step, of_classes * (batch if per_image else 1)
+
+
+def measure(backbone: str, method: str, way: str, rounds: int, small: bool) -> dict[str, Any]:
+    """Measure one way of one method in this process."""
+    step, tokens = make_step(random_clip(backbone, small), method, way)
+    peak = peak_bytes(step)  # of the first step: what it frees may stay with the process
     return {
-        WAYS[0]: lambda: step("naive", encode_images),
-        WAYS[1]: lambda: step("shared", encode_images),
-        WAYS[2]: lambda: step("shared", lambda: stored),
+        "tokens": tokens,
+        "bytes": peak,
+        "flops": count_flops(step),
+        "seconds": in_turns({"step": step}, rounds)["step"],
+        "loss": step().item(),
     }
 
 
 def main() -> None:
-    args = parser_of(__doc__ or "").parse_args()
+    parser = parser_of(__doc__ or "", rounds=3)
+    names = ("BACKBONE", "METHOD", "WAY")
+    parser.add_argument("--alone", nargs=3, metavar=names, help="one measurement")
+    args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    if args.alone:
+        print(json.dumps(measure(*args.alone, args.rounds, args.small)))
+        return
+    options = ["--threads", str(args.threads), "--rounds", str(args.rounds)]
+    options += ["--small"] * args.small
     rows = []
-    for name in ("ViT-B-16", "RN50"):
-        model = random_clip(name, args.small)
+    for backbone in ("ViT-B-16", "RN50"):
         for method in METHODS:
-            steps = make_steps(model, method)
-            losses = {way: step().item() for way, step in steps.items()}
-            seconds = in_turns(steps, args.rounds)
+            found = {
+                way: run_alone(__file__, ["--alone", backbone, method, way, *options])
+                for way in WAYS
+            }
+            first = found["CoOp codebase"]
             rows += [
                 {
-                    "backbone": name,
+                    "backbone": backbone,
                     "method": method,
                     "step": way,
-                    "GFLOP": count_flops(step) / 1e9,
-                    "seconds": seconds[way],
-                    "faster": seconds[WAYS[0]] / seconds[way],
-                    "loss differs": abs(losses[way] - losses[WAYS[0]]),
+                    "text tokens": run["tokens"],
+                    "GFLOP": run["flops"] / 1e9,
+                    "seconds": run["seconds"],
+                    "MB": run["bytes"] / 1e6,
+                    "faster": first["seconds"] / run["seconds"],
+                    "loss differs": abs(run["loss"] - first["loss"]),
                 }
-                for way, step in steps.items()
+                for way, run in found.items()
             ]
     report(args, rows)
 

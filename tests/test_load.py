@@ -162,9 +162,14 @@ def test_without_a_network_the_message_says_what_to_fetch(monkeypatch, tmp_path)
         load_clip("ViT-B/16")
 
 
-def test_a_model_without_clips_text_tower_is_refused(tiny_weights, tmp_path):
-    config = tmp_path / "TinyCustomText.json"
-    config.write_text(json.dumps({**TINY, "custom_text": True}))
+@pytest.mark.parametrize(
+    "change",
+    [{"custom_text": True}, {"text_cfg": {**TINY["text_cfg"], "pool_type": "eos", "eos_id": 2}}],
+    ids=["another class", "the feature of another token"],
+)
+def test_a_model_without_clips_text_tower_is_refused(change, tiny_weights, tmp_path):
+    config = tmp_path / "TinyOther.json"
+    config.write_text(json.dumps({**TINY, **change}))
     open_clip.add_model_config(config)
     with pytest.raises(UserError, match="no causal CLIP text transformer"):
-        load_clip("TinyCustomText", str(tiny_weights))
+        load_clip("TinyOther", str(tiny_weights))

@@ -93,9 +93,11 @@ def test_words_become_their_embeddings():
     assert not vectors.requires_grad
 
 
-def test_a_prompt_that_is_too_long_is_refused_by_name():
+@pytest.mark.parametrize("position", ["end", "middle", "front"])
+@pytest.mark.parametrize(("words", "n_ctx"), [(70, 4), (4, 70)])
+def test_a_prompt_that_is_too_long_is_refused_by_name(position, words, n_ctx):
     with pytest.raises(UserError, match=r'too long for 77 tokens: ".*dog'):
-        context_layout(["cat", "dog " * 70], tokenizer, 4)
+        context_layout(["cat", "dog " * words], tokenizer, n_ctx, position)
 
 
 def test_an_unknown_position_is_refused():

@@ -6,6 +6,7 @@ import errno
 import multiprocessing
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,41 @@ def test_runs_at_the_same_time_compute_once(store, tmp_path):
     assert [process.exitcode for process in processes] == [0, 0, 0]
     assert log.read_text() == "computed\n"
     assert [path.suffix for path in files(store)] == [SUFFIX]
+
+
+def _fail_then_wait(folder: Path, log: Path, number: int, turns) -> None:
+    """The first holder of the lock fails while the second waits; the third comes after that."""
+
+    def compute() -> torch.Tensor:
+        if number == 0:
+            turns[0].set()
+            time.sleep(0.5)
+            raise KeyboardInterrupt
+        turns[1].set()
+        with open(log, "a") as file:
+            file.write("computed\n")
+        time.sleep(0.5)
+        return FEATURES
+
+    if number:
+        turns[number - 1].wait()
+    with suppress(KeyboardInterrupt):
+        FeatureStore(folder).fetch(DESCRIPTION, compute)
+
+
+def test_a_run_that_fails_does_not_let_two_others_compute(store, tmp_path):
+    context = multiprocessing.get_context("fork")
+    turns, log = [context.Event(), context.Event()], tmp_path / "log"
+    processes = [
+        context.Process(target=_fail_then_wait, args=(store.folder, log, number, turns))
+        for number in range(3)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(30)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert log.read_text() == "computed\n"
 
 
 def test_a_full_disk_costs_one_line_and_leaves_no_torn_file(store, monkeypatch, capsys):

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from open_clip.model import convert_weights_to_lp
 from torch import Tensor, nn
 
-from coop_cmp.clip import PromptLayout, TextEncoder, context_layout, text_layout
+from coop_cmp.clip import TextEncoder, context_layout, text_layout
 from coop_cmp.errors import UserError
 from tests.small_clip import LAYERS, LENGTH, WIDTH, small_clip, tokenizer
 
@@ -318,12 +318,32 @@ def test_a_projection_that_is_a_layer_works_like_one_that_is_a_matrix():
     assert_same_features(case.encode(TextEncoder(model)), expected)
 
 
+@pytest.mark.parametrize("way", ["shared", "naive"])
 @pytest.mark.parametrize("position", ["middle", "front"])
-def test_deep_prompts_with_a_name_before_the_context_are_refused(position):
+def test_deep_prompts_with_a_name_before_the_context_are_refused(position, way):
     layout = context_layout(NAMES, tokenizer, 4, position)
     vectors = torch.zeros(4, WIDTH)
     with pytest.raises(UserError, match="before the class name"):
-        TextEncoder(small_clip("vit"))(layout, vectors, [vectors])
+        TextEncoder(small_clip("vit"), way)(layout, vectors, [vectors])
+
+
+@pytest.mark.parametrize("way", ["shared", "naive"])
+def test_deep_prompts_alone_may_differ_between_groups(way):
+    layout = context_layout(NAMES, tokenizer, 4)
+    context, deep = torch.randn(4, WIDTH), torch.randn(2, 4, WIDTH)
+    encoder = TextEncoder(small_clip("vit"), way)
+    features = encoder(layout, context, [deep])
+    for group, vectors in zip(features, deep, strict=True):
+        assert_same_features(group, encoder(layout, context, [vectors]))
+
+
+def test_the_naive_way_runs_one_prompt_of_each_class_at_a_time():
+    encoder, sizes = TextEncoder(small_clip("vit"), "naive"), []
+    block = encoder.clip.transformer.resblocks[0]
+    handle = block.register_forward_pre_hook(lambda _, args: sizes.append(len(args[0])))
+    encoder(context_layout(NAMES, tokenizer, 4), torch.zeros(3, 4, WIDTH))
+    handle.remove()
+    assert sizes == [len(NAMES)] * 3
 
 
 def test_an_unknown_way_is_refused():
@@ -340,4 +360,3 @@ def test_few_tokens_are_computed(monkeypatch):
     encoder(layout, torch.zeros(16, WIDTH))
     assert seen == [(1, 1 + 16 + 100 * 4)]
     assert layout.n_tokens == 417
-    assert isinstance(layout, PromptLayout)

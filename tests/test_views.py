@@ -135,6 +135,14 @@ def test_the_same_weights_in_another_architecture_change_the_key():
     assert tower_digest(one) != tower_digest(other)
 
 
+def test_the_same_weights_with_another_number_of_heads_change_the_key():
+    one, other = nn.MultiheadAttention(8, 2), nn.MultiheadAttention(8, 4)
+    other.load_state_dict(one.state_dict())
+    assert repr(one) == repr(other)
+    assert tower_digest(one) != tower_digest(other)
+    assert tower_digest(one.eval()) == tower_digest(one.train())
+
+
 def test_a_changed_image_file_changes_the_key(run, data, tmp_path):
     before, _ = run("before", trainer="ZeroshotCLIP")
     Image.new("RGB", (40, 48)).save(data / "test" / "cat" / "2.png")

@@ -93,7 +93,14 @@ def undisturbed_generators() -> Iterator[None]:
 def tower_digest(visual: nn.Module) -> str:
     """A digest of a module's architecture and weights."""
     weights = {name: checksum(value) for name, value in visual.state_dict().items()}
-    return digest({"architecture": repr(visual), "weights": weights})
+    # What repr does not show, such as the number of heads.
+    settings = {
+        f"{module_name}.{name}": str(value)
+        for module_name, module in visual.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, bool | int | float | str | tuple) and name != "training"
+    }
+    return digest({"architecture": repr(visual), "settings": settings, "weights": weights})
 
 
 def files_digest(paths: Sequence[str]) -> str:

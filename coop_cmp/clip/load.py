@@ -190,7 +190,8 @@ def _existing(name: str, key: str, source: str) -> Path:
 
 
 def _check_text_tower(name: str, model: Any) -> None:
-    if not hasattr(model, "token_embedding") or getattr(model, "attn_mask", None) is None:
+    causal = hasattr(model, "token_embedding") and getattr(model, "attn_mask", None) is not None
+    if not causal or getattr(model, "text_pool_type", "argmax") != "argmax":
         raise UserError(
             f"{name} has no causal CLIP text transformer, which prompt learning needs; choose a "
             "plain CLIP model such as ViT-B/16 or ViT-B-16-quickgelu"

@@ -99,6 +99,7 @@ def context_layout(
     before, behind = context[: n_ctx // 2], context[n_ctx // 2 :]
     if position == "front":
         before, behind = (), context
+    token_ids([f"{name}{' X' * n_ctx}." for name in names], tokenizer)  # refuses what is too long
     slots = [(start, *before, *ids[1:-1], *behind, *stop) for ids in token_ids(names, tokenizer)]
     return PromptLayout(tuple(slots), class_specific)
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -114,20 +114,11 @@ class FeatureStore:
     def _turn(self, path: Path) -> Iterator[None]:
         """Hold the lock of a file; where files cannot be locked, go on without."""
         try:
-            import fcntl
-
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock = open(path, "ab")  # noqa: SIM115 - closed below
+            lock = _locked(path)
         except (OSError, ImportError):
             yield
             return
         with lock:
-            with suppress(OSError):
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    print(f"Feature store: waiting for another run that makes {path.stem}")
-                    fcntl.flock(lock, fcntl.LOCK_EX)
             try:
                 yield
             finally:
@@ -136,15 +127,17 @@ class FeatureStore:
     def entries(self) -> list[dict[str, Any]]:
         """What is there, last used first: path, about, bytes and days since the last use."""
         found = []
-        for path in sorted(self.folder.glob(f"*{SUFFIX}"), key=os.path.getmtime, reverse=True):
+        for path in self.folder.glob(f"*{SUFFIX}"):
             try:
                 with safe_open(path, "pt") as file:
                     about = (file.metadata() or {}).get("about", "")
             except (OSError, SafetensorError, RuntimeError):
                 about = "(unreadable)"
-            days = (time.time() - path.stat().st_mtime) / 86400
-            found.append({"path": path, "about": about, "bytes": path.stat().st_size, "days": days})
-        return found
+            with suppress(FileNotFoundError):  # pruned in the meantime
+                status = path.stat()
+                days = (time.time() - status.st_mtime) / 86400
+                found.append({"path": path, "about": about, "bytes": status.st_size, "days": days})
+        return sorted(found, key=lambda entry: entry["days"])
 
     def prune(self, days: float) -> list[dict[str, Any]]:
         """Delete what was not used for some days, and what killed runs left behind."""
@@ -152,9 +145,32 @@ class FeatureStore:
         for entry in old:
             entry["path"].unlink(missing_ok=True)
         for path in (*self.folder.glob("*.lock"), *self.folder.glob(".*.tmp")):
-            if time.time() - path.stat().st_mtime > 86400:
-                path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # its run has just ended
+                if time.time() - path.stat().st_mtime > 86400:
+                    path.unlink()
         return old
+
+
+def _locked(path: Path) -> BinaryIO:
+    """Open a lock file and wait until it is ours.
+
+    Raises:
+        OSError, ImportError: the file cannot be made, or there are no locks here.
+    """
+    import fcntl
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        lock = open(path, "ab")  # noqa: SIM115 - stays open as long as the lock
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"Feature store: waiting for another run that makes {path.stem}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+                return lock
+        lock.close()  # the run before removed this file, and the next one may lock a new one
 
 
 def digest(description: Mapping[str, Any]) -> str:

@@ -35,9 +35,9 @@ class TextEncoder(nn.Module):
     Args:
         clip_model: The model whose text tower is used; its weights may be frozen or trained.
         kind: ``shared`` is the fast way; ``naive`` runs every class's full-length sequence through
-            every layer, as the CoOp codebase does.
-        budget: Bytes of activations to stay below. Larger passes are cut into chunks, whose
-            activations are computed again in the backward pass.
+            every layer, one pass per image where prompts depend on it, as the CoOp codebase does.
+        budget: Bytes of activations for ``shared`` to stay below. Larger passes are cut into
+            chunks, whose activations are computed again in the backward pass.
     """
 
     clip: Any  # open_clip's and OpenAI's classes share no base but nn.Module
@@ -80,35 +80,34 @@ class TextEncoder(nn.Module):
                 block 1, 2, ...
 
         Returns:
-            Features [C, E], or [G, C, E] for a context of G prompts.
+            Features [C, E], or [G, C, E] for G prompts.
         """
-        grouped = context is not None and context.dim() == 3 and not layout.class_specific
-        if context is None:
-            context = self.clip.token_embedding.weight.new_zeros(0, self.width)
-        if not grouped and not layout.class_specific:
-            context = context[None]  # [1, M, d]
-        deep = [vectors if vectors.dim() == 3 else vectors[None] for vectors in deep]
-        encode = self._shared if self.kind == "shared" else self._naive
-        features = encode(layout, context, deep)
-        return features if grouped else features[0]
-
-    def _shared(self, layout: PromptLayout, context: Tensor, deep: Sequence[Tensor]) -> Tensor:
-        """Run every distinct token once, in chunks of groups and classes that fit the budget."""
-        in_prefix = sum(slot < 0 for slot in layout.prefix)
-        if any(not vectors.shape[1] == layout.n_context == in_prefix for vectors in deep):
+        if deep and not all(
+            vectors.shape[-2] == layout.n_context == sum(slot < 0 for slot in layout.prefix)
+            for vectors in deep
+        ):
             raise UserError(
                 "deep prompts replace the context's hidden states, so they need one vector for "
                 "each of the context's, and the whole context must stand before the class name "
                 '(CLASS_TOKEN_POSITION "end")'
             )
+        if context is None:
+            context = self.clip.token_embedding.weight.new_zeros(0, self.width)
         if layout.class_specific:
-            context = context.flatten(0, 1)[None]  # [1, C * M, d]
-        inputs = (context, *deep)
+            context = context.flatten(0, 1)  # [C * M, d]
+        inputs = [t if t.dim() == 3 else t[None] for t in (context, *deep)]  # [G or 1, M, d]
+        encode = self._shared if self.kind == "shared" else self._naive
+        features = encode(layout, inputs)
+        grouped = any(t.dim() == 3 for t in (context, *deep))
+        return features if grouped else features[0]
+
+    def _shared(self, layout: PromptLayout, inputs: Sequence[Tensor]) -> Tensor:
+        """Run every distinct token once, in chunks of groups and classes that fit the budget."""
         graph = torch.is_grad_enabled() and any(
             tensor.requires_grad for tensor in chain(inputs, self.parameters())
         )
         limit = self._token_limit(graph)
-        packings, rows = pack(layout, min(limit, layout.n_tokens), context.device)
+        packings, rows = pack(layout, min(limit, layout.n_tokens), inputs[0].device)
         groups = max(map(len, inputs))
         per_chunk = max(1, limit // layout.n_tokens)
         recompute = graph and (len(packings) > 1 or per_chunk < groups)
@@ -143,31 +142,33 @@ class TextEncoder(nn.Module):
             x = _finish(block, x, _attend(query, key, value, packing))
         return self._project(x)
 
-    def _naive(self, layout: PromptLayout, context: Tensor, deep: Sequence[Tensor]) -> Tensor:
+    def _naive(self, layout: PromptLayout, inputs: Sequence[Tensor]) -> Tensor:
+        """Run every token of every class, one pass for each of the G prompts of a class."""
+        groups = max(map(len, inputs))
+        parts = [[t[g] if len(t) > 1 else t[0] for t in inputs] for g in range(groups)]
+        return torch.stack([self._padded(layout, *part) for part in parts])
+
+    def _padded(self, layout: PromptLayout, context: Tensor, *deep: Tensor) -> Tensor:
+        """Features [C, E] from full-length sequences, for a context [M, d] or [C * M, d]."""
         length, device = len(self.clip.positional_embedding), context.device
         padded = [(*slots, *[0] * (length - len(slots))) for slots in layout.slots]
         slots = torch.tensor(padded, device=device)  # [C, L]
         classes = torch.arange(layout.n_classes, device=device)
-        x = self.clip.token_embedding(slots.clamp(min=0)).to(self.dtype)[None]  # [1, C, L, d]
+        x = self.clip.token_embedding(slots.clamp(min=0)).to(self.dtype)  # [C, L, d]
         if layout.n_context:
             index = (-1 - slots).clamp(min=0)
             if layout.class_specific:
-                vectors = context[classes[:, None], index][None]
-            else:
-                vectors = context[:, index]  # [G, C, L, d]
-            x = torch.where(slots[..., None] < 0, vectors.to(self.dtype), x)
+                index = index + layout.n_context * classes[:, None]
+            x = torch.where(slots[..., None] < 0, context[index].to(self.dtype), x)
         x = x + self.clip.positional_embedding.to(self.dtype)
-        groups = max([len(x), *map(len, deep)])
-        x = x.expand(groups, -1, -1, -1).flatten(0, 1)  # [G * C, L, d]
         learned = (slots[0] < 0).nonzero()[:, 0]
         mask = torch.full((length, length), float("-inf"), device=device, dtype=x.dtype).triu(1)
         for i, block in enumerate(self.clip.transformer.resblocks):
             if 0 < i <= len(deep):
-                vectors = deep[i - 1].expand(groups, -1, -1)
-                x = _put(x, learned, vectors.repeat_interleave(len(classes), dim=0))
+                x = _put(x, learned, deep[i - 1][None])
             x = run_block(block, x, mask)
         ends = torch.tensor([len(sequence) - 1 for sequence in layout.slots], device=device)
-        return self._project(x.unflatten(0, (groups, -1))[:, classes, ends])
+        return self._project(x[classes, ends])
 
     def _project(self, x: Tensor) -> Tensor:
         x = self.clip.ln_final(x)

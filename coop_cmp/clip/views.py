@@ -1,8 +1,8 @@
 """Loaders that serve features of a frozen image tower: for tests, and cached training views.
 
 With fresh augmentation a training image is encoded anew in every epoch. With V cached views it has
-V fixed augmentations, one of which is drawn each time, as in Tip-Adapter (Zhang et al., ECCV 2022);
-the image tower is then idle during training. It is another protocol, and results are marked.
+V fixed augmentations, one of which is drawn each time; the image tower is then idle during
+training. It is another protocol, and results are marked.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import cached_property
-from importlib import metadata
 from typing import Any
 
 import numpy as np
+import open_clip
+import PIL
 import torch
+import torchvision
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -30,7 +32,8 @@ from coop_cmp.clip.store import FeatureStore, store_folder
 
 # The same arithmetic in another version, other batches or on another device may differ in the last
 # bit, so these are part of a key.
-PACKAGES = ("torch", "torchvision", "open_clip_torch", "pillow")
+PACKAGES = (torch, torchvision, open_clip, PIL)
+FORMAT = 1  # to be raised when reading, augmenting or encoding images changes here
 VIEW_BATCH = 100  # images encoded at once; methods train with other batches, but share views
 
 
@@ -125,7 +128,8 @@ class FrozenFeatures:
                 "transform": describe_transform(source.transform),
                 "files": files_digest([item.impath for item in source.data_source]),
                 "views": [views, self.cfg.SEED] if views else [],
-                "versions": {name: metadata.version(name) for name in PACKAGES},
+                "versions": {package.__name__: package.__version__ for package in PACKAGES},
+                "format": FORMAT,
             },
             compute,
         )
