@@ -1,0 +1,71 @@
+"""benchmarks/: what they compare gives equal results, and what they count is what happened."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+ROOT = Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+
+
+@pytest.fixture(autouse=True)
+def scripts(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT))  # train.py
+    yield
+    for name in ("common", "evaluate", "text_encoder", "train_step"):
+        sys.modules.pop(name, None)
+
+
+def test_the_arithmetic_of_frozen_attention_is_counted():
+    from common import count_flops
+
+    attention = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    x = torch.zeros(1, 5, 8)
+    with torch.no_grad():
+        flops = count_flops(lambda: attention(x, x, x, need_weights=False))
+    assert flops >= 2 * 5 * 8 * (3 * 8 + 8)  # queries, keys and values; the output projection
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+@pytest.mark.parametrize("case", ["CoCoOp, 4 images, 50 classes", "MaPLe, 9 layers"])
+def test_both_text_encoders_are_measured_on_the_same_prompts(case, tmp_path):
+    import text_encoder
+
+    files = [tmp_path / "naive", tmp_path / "shared"]
+    naive, shared = (text_encoder.measure(case, f.name, str(f), 1, True) for f in files)
+    assert naive["tokens"] > 10 * shared["tokens"]
+    assert naive["flops"] > 10 * shared["flops"]
+    differences = text_encoder.differences(files)
+    assert differences["features differ"] < 1e-5
+    assert differences["gradients differ"] < 1e-4
+
+
+@pytest.mark.parametrize("method", ["CoOp", "CoCoOp"])
+def test_all_ways_of_a_step_have_the_same_loss(method):
+    import train_step
+
+    found = [train_step.measure("ViT-B-16", method, way, 1, True) for way in train_step.WAYS]
+    losses = [run["loss"] for run in found]
+    assert losses == pytest.approx([losses[0]] * 3, abs=1e-4)
+    flops = [run["flops"] for run in found]
+    assert flops == sorted(flops, reverse=True)
+    assert len(set(flops)) == 3
+
+
+def test_an_evaluation_counts_the_images_and_prompts_it_encodes(tmp_path):
+    import evaluate
+
+    evaluate.make_pictures(tmp_path / "pictures", classes=5, images=110)
+    evaluate.make_weights(tmp_path, small=True)
+    options = evaluate.weights_options(tmp_path, small=True)
+    found = [evaluate.measure(tmp_path, options, way) for way in evaluate.WAYS]
+    assert [run["images"] for run in found] == [110, 110, 110, 0]
+    assert [run["passes"] for run in found] == [2, 1, 1, 1]
+    assert found[1]["metrics"] == found[2]["metrics"] == found[3]["metrics"]
+    assert evaluate.differs(tmp_path, "with the store, second run") < 1e-4
