@@ -5,17 +5,19 @@
 #   bash scripts/sweep.sh my_grid.yaml --jobs 4
 # A YAML file holds any grid (docs/reproducing.md); the variables of main.sh choose the rest.
 set -euo pipefail
-if [ $# -lt 1 ]; then
-    echo "usage: bash scripts/sweep.sh <dataset ...|all|grid.yaml> [options of python -m coop_cmp.sweep]" >&2
-    exit 2
-fi
-. "$(dirname "$0")/env.sh"
 
 names=()
 while [ $# -gt 0 ] && [[ $1 != -* ]]; do
     names+=("$1")
     shift
 done
+# Names come first, and a grid file alone.
+if [ ${#names[@]} -eq 0 ] || { [[ " ${names[*]} " == *".yaml "* ]] && [ ${#names[@]} -gt 1 ]; }; then
+    echo "usage: bash scripts/sweep.sh <dataset ...|all|grid.yaml> [options of python -m coop_cmp.sweep]" >&2
+    exit 2
+fi
+. "$(dirname "$0")/env.sh"
+
 if [ "${names[*]}" = all ]; then
     names=(caltech101 oxford_pets stanford_cars oxford_flowers food101 fgvc_aircraft sun397 dtd
         eurosat ucf101 imagenet)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,7 +21,8 @@ from coop_cmp.sweep.__main__ import main
 from coop_cmp.sweep.devices import environment_for, visible_gpus
 from coop_cmp.sweep.grid import Grid, Run, parse_grid, read_grids
 from coop_cmp.sweep.launcher import Settings
-from coop_cmp.sweep.process import ForkedProcess, RunLock
+from coop_cmp.sweep.process import Attempt, ForkedProcess, RunLock
+from coop_cmp.sweep.progress import Progress
 from coop_cmp.sweep.project import Project
 from coop_cmp.sweep.selection import Candidate, choose, collect, describe
 from coop_cmp.sweep.selection import main as select
@@ -187,6 +189,9 @@ def test_a_grid_file_may_hold_several_grids_and_the_command_line_replaces_axes(t
         ({"datasets": ["digits"], "seeds": [True]}, "got True"),
         ({"datasets": ["digits"], "lambdas": [-1]}, "lambdas: expected numbers from 0"),
         ({"datasets": ["digits"], "lambdas": [float("nan")]}, "got nan"),
+        ({"datasets": ["digits"], "lambdas": [float("inf")]}, "lambdas: .* got inf"),
+        ({"datasets": ["digits"], "seeds": [float("inf")]}, "seeds: .* got inf"),
+        ({"datasets": ["digits"], "seeds": [1.5]}, "seeds: .* got 1.5"),
         ({"datasets": ["digits"], "seeds": []}, "at least one value"),
         ({"datasets": [3]}, "expected text"),
         ({"datasets": ["digits"], "options": ["A"]}, "options should be a Mapping"),
@@ -222,6 +227,24 @@ def test_the_command_passes_everything_that_makes_the_run_what_it_is(root):
         "--root /data DATASET.NUM_SHOTS 4 TRAINER.CMP.LAMBDA 0.001 TRAINER.CMP.FORM log"
         " OPTIM.LR 0.1"
     )
+
+
+@pytest.mark.parametrize(
+    ("lam", "text"),
+    [(0.01, "0.01"), (1.0, "1"), (0.3333333, "0.3333333"), (1e-5, "1e-05"), (0.0, "0")],
+)
+def test_a_lambda_keeps_all_its_digits(root, lam, text):
+    run = Run("digits", "CoOp_CMP", "GlyphCLIP", 8, 1, lam, "ratio")
+    assert run.setting == f"GlyphCLIP_8shots_lambda{text}"
+    command = Project(root, root / "output").command(run)
+    assert command[command.index("TRAINER.CMP.LAMBDA") + 1] == text
+    assert main(arguments(root, "--seeds", "1", "--trainers", "CoOp_CMP", "--lambdas", text)) == 0
+
+
+def test_a_command_to_copy_survives_the_shell(root):
+    project = Project(root, root / "output", data="/my data")
+    run = Run("digits", "CoOp", "GlyphCLIP", 8, options=(("INPUT.TRANSFORMS", "['a', 'b']"),))
+    assert shlex.split(project.shell_command(run))[1:] == project.command(run)
 
 
 def test_a_sweep_runs_each_run_once_and_ends_with_means_and_deviations(root, capsys):
@@ -457,7 +480,7 @@ def test_hidden_gpus_stay_hidden(three_gpus, monkeypatch, variable, names):
 def test_a_gpu_beyond_the_visible_ones_is_refused_before_anything_starts(
     root, three_gpus, monkeypatch
 ):
-    with pytest.raises(UserError, match="cuda:3 is not among the 3 visible GPUs$"):
+    with pytest.raises(UserError, match=r"cuda:3 is not among the 3 visible GPUs$"):
         main(arguments(root, "--devices", "cuda:0", "cuda:3"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(UserError, match="cuda:0 is not among the 0 visible GPUs"):
@@ -485,6 +508,15 @@ def test_a_device_that_does_not_exist_is_refused(root):
         main(arguments(root, "--devices", "gpu"))
 
 
+@pytest.mark.parametrize(
+    "words", [[], ["--help"], ["--dry-run"], ["a.yaml", "b.yaml"], ["digits", "a.yaml"]]
+)
+def test_the_sweep_script_says_how_it_is_used(words):
+    script = Path(__file__).parents[1] / "scripts/sweep.sh"
+    end = subprocess.run(["bash", script, *words], capture_output=True, text=True, check=False)
+    assert (end.returncode, end.stderr[:31]) == (2, "usage: bash scripts/sweep.sh <d")
+
+
 def test_slurm_jobs_keep_a_training_with_its_evaluations():
     runs = Grid(("digits",), ("CoOp",), seeds=(1, 2), targets=("digits_noise",)).runs()
     assert [[run.dataset for run in job] for job in group(runs)] == [["digits", "digits_noise"]] * 2
@@ -494,6 +526,11 @@ def test_slurm_jobs_keep_a_training_with_its_evaluations():
     }
     with pytest.raises(UserError, match="key=value"):
         parameters("gpu")
+
+
+def running_since(seconds: float, run: Run) -> Attempt:
+    """A run that was started so long ago; nobody will ask after its lock and process."""
+    return Attempt(run, None, None, Path("log"), started=time.monotonic() - seconds)  # type: ignore[arg-type]
 
 
 def test_times_are_estimated_from_the_most_similar_runs():
@@ -506,6 +543,9 @@ def test_times_are_estimated_from_the_most_similar_runs():
     assert estimator.expect(Run("digits", "CoOp_CMP", "GlyphCLIP", 8, 3, 0.5)) == 10.0
     assert estimator.expect(Run("digits", "CoOp", "GlyphCLIP", 4)) == 6.0
     assert estimator.total([run] * 6, 2) == 30.0
+    assert estimator.total([run], 8) == 10.0, "one run is not done eight at a time"
+    left = Progress(2, 1, 8, estimator).time_left([run], {0: running_since(4.0, run)})
+    assert left == ", about 6 s left"
     evaluation = Run("digits_blur", "CoOp", "GlyphCLIP", 8, source="digits")
     assert estimator.expect(evaluation) is None
     estimator.add(Run("digits", "ZeroshotCLIP", "GlyphCLIP"), 1.0)

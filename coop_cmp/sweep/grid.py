@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
@@ -30,6 +31,11 @@ def is_twin(trainer: str) -> bool:
 def shots_text(shots: int) -> str:
     """``1 shot``, ``2 shots``."""
     return "1 shot" if shots == 1 else f"{shots} shots"
+
+
+def number_text(value: float) -> str:
+    """``0.01``, ``1``, ``0.3333333``: all digits, so that other weights have other names."""
+    return repr(float(value)).removesuffix(".0")
 
 
 def default_backbone(dataset: str) -> str:
@@ -82,7 +88,7 @@ class Run:
         if not is_zero_shot(self.trainer):
             name += f"_{self.shots}shots"
         if self.lam is not None:
-            name += f"_lambda{self.lam:g}"
+            name += f"_lambda{number_text(self.lam)}"
         if self.form not in (None, DEFAULT_FORM):
             name += f"_{self.form}"
         if self.tag:
@@ -154,7 +160,8 @@ def _items(key: str, value: Any, kind: type) -> tuple[Any, ...]:
     values = value if isinstance(value, list | tuple) else [value]
     for item in values:
         number = kind is not str and isinstance(item, int | float) and not isinstance(item, bool)
-        fits = isinstance(item, str) if kind is str else number and item == kind(item)
+        exact = number and math.isfinite(item) and item == kind(item)
+        fits = isinstance(item, str) if kind is str else exact
         if not fits or (number and item < (1 if key == "shots" else 0)):
             least = {"shots": "whole numbers from 1", "seeds": "whole numbers from 0"}
             expected = least.get(key, "text" if kind is str else "numbers from 0")

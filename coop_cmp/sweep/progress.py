@@ -29,10 +29,10 @@ class Progress:
     def time_left(self, rest: Sequence[Run], active: Mapping[int, Attempt]) -> str:
         """``, about 3 min left`` as far as it can be known."""
         seconds = self.estimator.total(rest, self.jobs)
-        if seconds is None:
+        if seconds is None or not rest:
             return ""
-        spent = sum(attempt.seconds for attempt in active.values()) / self.jobs
-        return f", about {duration(max(seconds - spent, 1))} left" if rest else ""
+        spent = sum(attempt.seconds for attempt in active.values()) / min(self.jobs, len(rest))
+        return f", about {duration(max(seconds - spent, 1))} left"
 
     def started(self, run: Run, number: int) -> None:
         self.say(f"start  {run}" + ("" if number == 1 else " (again)"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import yaml
 
 from coop_cmp.errors import UserError, closest
 from coop_cmp.results import RESULTS_FILE, read_results
-from coop_cmp.sweep.grid import Run, is_zero_shot
+from coop_cmp.sweep.grid import Run, is_zero_shot, number_text
 
 RECORD = "sweep.json"
 
@@ -122,7 +123,8 @@ class Project:
         if not is_zero_shot(run.trainer):
             command += ["DATASET.NUM_SHOTS", str(run.shots)]
         if run.lam is not None:
-            command += ["TRAINER.CMP.LAMBDA", f"{run.lam:g}", "TRAINER.CMP.FORM", str(run.form)]
+            command += ["TRAINER.CMP.LAMBDA", number_text(run.lam)]
+            command += ["TRAINER.CMP.FORM", str(run.form)]
         if run.split != "test":
             command += ["TEST.SPLIT", run.split]
         if run.classes != "all":
@@ -131,7 +133,7 @@ class Project:
 
     def shell_command(self, run: Run) -> str:
         """The same call for a person to copy."""
-        return " ".join([Path(sys.executable).name, *self.command(run)])
+        return shlex.join([Path(sys.executable).name, *self.command(run)])
 
     def state(self, run: Run) -> State:
         """Look at what is on disk for this run."""

@@ -27,7 +27,7 @@ from coop_cmp.sweep.cli import (
     guarded,
     project_of,
 )
-from coop_cmp.sweep.grid import Run, is_zero_shot, parse_grid
+from coop_cmp.sweep.grid import Run, is_zero_shot, number_text, parse_grid
 from coop_cmp.sweep.project import Project
 
 Columns = dict[str, Run]
@@ -84,7 +84,7 @@ def table(
     lines = []
     for run, row in rows.items():
         whole = percent([combine([mean(v) for v in row.values()])]) if all(row.values()) else "-"
-        lam = "-" if run.lam is None else f"{run.lam:g}"
+        lam = "-" if run.lam is None else number_text(run.lam)
         lines.append([run.trainer, lam, *map(percent, row.values()), whole])
     head = ["trainer", "lambda", *next(iter(rows.values())), last]
     return tabulate(lines, head, tablefmt="github", disable_numparse=True)

@@ -27,7 +27,7 @@ from coop_cmp.sweep.cli import (
     guarded,
     project_of,
 )
-from coop_cmp.sweep.grid import LAMBDAS, Run, parse_grid
+from coop_cmp.sweep.grid import LAMBDAS, Run, number_text, parse_grid
 from coop_cmp.sweep.project import Project
 
 METRICS = ("ece", "ace", "mce", "weighted_mce")
@@ -44,7 +44,7 @@ class Candidate:
 
     @property
     def label(self) -> str:
-        return "no penalty" if self.lam is None else f"{self.lam:g}"
+        return "no penalty" if self.lam is None else number_text(self.lam)
 
 
 def choose(candidates: Sequence[Candidate], part: str) -> Candidate:

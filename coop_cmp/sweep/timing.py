@@ -49,10 +49,10 @@ class Estimator:
         return None
 
     def total(self, runs: Iterable[Run], jobs: int) -> float | None:
-        """The expected seconds for all runs, ``jobs`` at a time; runs of unknown length are
-        taken for average, and with nothing known at all the answer is None."""
+        """The expected seconds for all runs, at most ``jobs`` at a time; runs of unknown length
+        are taken for average, and with nothing known at all the answer is None."""
         expected = [self.expect(run) for run in runs]
         known = [seconds for seconds in expected if seconds is not None]
         if not known:
             return 0.0 if not expected else None
-        return mean(known) * len(expected) / jobs
+        return mean(known) * len(expected) / min(jobs, len(expected))
