@@ -243,7 +243,9 @@ def test_two_readings_of_mce_stand_side_by_side(project, capsys):
     assert lines["difference"][-1] == "+0.11"
 
 
-def comparison(project: Project, ours: list[float], theirs: list[float], size: int = 1000) -> dict[str, Value]:
+def comparison(
+    project: Project, ours: list[float], theirs: list[float], size: int = 1000
+) -> dict[str, Value]:
     """Twin and baseline on the same images: right with the given rates, per seed, at 90 %."""
     rank = np.random.default_rng(3).permutation(size) / size
     for trainer, rates in (("CLIPFT_CMP", ours), ("CLIPFT", theirs)):
