@@ -19,6 +19,7 @@ setup(
         "torch>=2.2",
         "torchvision>=0.17",
         "numpy>=1.24",
+        "scipy>=1.9",
         "open_clip_torch>=2.24,<4",
         "safetensors>=0.4",
         "yacs>=0.1.8",
