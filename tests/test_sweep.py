@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -10,13 +11,22 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
+import numpy as np
 import pytest
+import yaml
+from dassl.data.datasets import DATASET_REGISTRY
 
+import datasets  # noqa: F401 - registers them
 from coop_cmp.errors import UserError
 from coop_cmp.report.summary import percent, summary
+from coop_cmp.results import write_predictions
+from coop_cmp.sweep import project as project_module
 from coop_cmp.sweep.__main__ import main
 from coop_cmp.sweep.devices import environment_for, visible_gpus
 from coop_cmp.sweep.grid import Grid, Run, parse_grid, read_grids
@@ -24,10 +34,11 @@ from coop_cmp.sweep.launcher import Settings
 from coop_cmp.sweep.process import Attempt, ForkedProcess, RunLock
 from coop_cmp.sweep.progress import Progress
 from coop_cmp.sweep.project import Project
-from coop_cmp.sweep.selection import Candidate, choose, collect, describe
+from coop_cmp.sweep.selection import NO_VALIDATION, Candidate, choose, collect, describe
 from coop_cmp.sweep.selection import main as select
 from coop_cmp.sweep.slurm import group, launch, parameters
 from coop_cmp.sweep.timing import Estimator, duration
+from datasets.base import FewShotDataset
 
 # Behaves as the file "behaviour.json" beside it says, by the run's seed: a list of what to do at
 # each call, the last for all later calls. Adds a line to "calls.txt" per call.
@@ -75,7 +86,8 @@ def main():
         "split": opts.get("TEST.SPLIT", "test"),
         "metrics": {name: accuracy / (i + 1) for i, name in enumerate(names)},
         "bins": {"n_bins": 10, "closed": "right"},
-        "sizes": {"classes": 10, "train": 80, "test": 100, "trainable": 1},
+        "sizes": {"classes": 10, "train": 80, "test": 40 if "TEST.SPLIT" in opts else 100,
+                  "trainable": 1},
         "seconds": {"total": 2.0, "test": 1.0}, "versions": {}, "notes": [],
     }
     text = json.dumps(results)
@@ -139,7 +151,7 @@ def start_sweep(root: Path, *more: str, ignore: int | None = None) -> subprocess
     )
 
 
-def wait_until(condition, seconds: float = 30) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -343,6 +355,37 @@ def test_other_options_are_other_settings(root, tmp_path, capsys):
     assert main(words) == 0, "a tag gives them a directory of their own"
 
 
+@pytest.mark.parametrize("name", ["trainers/CoOp/glyph", "datasets/digits"])
+def test_results_made_before_a_config_changed_are_of_another_run(root, capsys, name):
+    file = root / f"configs/{name}.yaml"
+    assert main(arguments(root, "--seeds", "1")) == 0
+    text = file.read_text()
+    file.write_text(f"# why\n\n{text}\nTRAIN: {{CHECKPOINT_FREQ: 5}}\n")
+    assert main(arguments(root, "--seeds", "1")) == 0, "nothing that a result depends on"
+    file.write_text(f"{text}\nOPTIM: {{LR: 0.5}}\n")
+    assert main(arguments(root, "--seeds", "1")) == 1
+    err = capsys.readouterr().err
+    assert f"configs/{name}.yaml has changed since; remove it, or choose another output" in err
+    assert err.count("changed") == 1
+    assert main(arguments(root, "--seeds", "1", "--tag", "fast")) == 0
+    assert len(calls(root)) == 2
+    (root / "output/digits/CoOp/GlyphCLIP_8shots/seed1/sweep.json").unlink()
+    assert main(arguments(root, "--seeds", "1")) == 0, "a run by hand has nothing to compare"
+
+
+def test_a_config_file_is_read_once_for_all_its_runs(root, monkeypatch):
+    read: list[Path] = []
+    digest = project_module._digest
+
+    def note(file: Path) -> str:
+        read.append(file)
+        return digest(file)
+
+    monkeypatch.setattr(project_module, "_digest", note)
+    assert main(arguments(root, "--seeds", "1", "2", "3")) == 0
+    assert len(read) == 2
+
+
 def test_a_run_past_its_time_limit_is_ended(root, capsys):
     behave(root, {1: ["hang"]})
     assert main(arguments(root, "--seeds", "1", "2", "--time-limit", "0.02")) == 1
@@ -384,6 +427,25 @@ def test_a_sweep_killed_outright_takes_its_runs_with_it_and_is_continued(root, f
     sweep.communicate()
     assert main(arguments(root)) == 0
     assert [path[-1] for path in calls(root)] == ["1", "2", "2", "3"]
+
+
+TRAINER_CONFIGS = sorted((Path(__file__).parents[1] / "configs/trainers").glob("*/*.yaml"))
+
+
+@pytest.mark.parametrize(
+    "file",
+    # Fine-tuned models are too large to keep several of each run.
+    [
+        pytest.param(f, id=f"{f.parent.name}/{f.stem}")
+        for f in TRAINER_CONFIGS
+        if "CLIPFT" not in str(f)
+    ],
+)
+def test_a_killed_long_run_has_a_checkpoint_to_go_on_from(file):
+    settings = yaml.safe_load(file.read_text())
+    table = [epochs for _, epochs in settings["OPTIM"].get("SHOT_EPOCHS", [])]
+    longest = max(table, default=None) or settings["OPTIM"]["MAX_EPOCH"]
+    assert 4 <= longest / settings["TRAIN"]["CHECKPOINT_FREQ"] <= 20
 
 
 def test_a_run_that_outlives_its_sweep_keeps_its_lock(tmp_path):
@@ -528,6 +590,27 @@ def test_slurm_jobs_keep_a_training_with_its_evaluations():
         parameters("gpu")
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_each_run_with_its_epoch_and_the_count(root, monkeypatch):
+    behave(root, {1: ["slow"], 2: ["crash"]})
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert main(arguments(root, "--seeds", "1", "2")) == 1
+    monkeypatch.undo()
+    shown = [line.strip() for line in re.split(r"[\r\n]|\x1b\[A", terminal.getvalue())]
+    run = "digits/CoOp/GlyphCLIP_8shots/seed"
+    assert any(line.startswith(f"{run}1  epoch 1/2  ") for line in shown)
+    assert any(line.startswith("0/2 runs |") for line in shown)
+    assert any(line.startswith("1/2 runs |") for line in shown)
+    assert any(line.startswith(f"done   {run}1: accuracy 51.0%, ECE 25.5%, ") for line in shown)
+    assert any(line.startswith(f"FAILED {run}2: ended with exit code 1") for line in shown)
+    assert not any(line.startswith("start  ") for line in shown), "the run's own line says so"
+
+
 def running_since(seconds: float, run: Run) -> Attempt:
     """A run that was started so long ago; nobody will ask after its lock and process."""
     return Attempt(run, None, None, Path("log"), started=time.monotonic() - seconds)  # type: ignore[arg-type]
@@ -596,16 +679,109 @@ def test_the_line_search_trains_and_validates_every_weight_of_every_method(root,
     assert "no penalty, which the test set would have chosen too" in capsys.readouterr().out
 
 
-def test_lambda_is_not_chosen_where_the_validation_part_is_the_test_set(root):
+@pytest.mark.parametrize(
+    ("labels", "same"), [([1, 0, 2], True), ([1, 0, 1], False), ([1, 0], False)]
+)
+def test_lambda_is_not_chosen_where_the_validation_images_are_the_test_images(root, labels, same):
     project = Project(root, root / "output")
     run = Run("digits", "CoOp", "GlyphCLIP", 8)
     assert main(arguments(root, "--seeds", "1")) == 0
     results = json.loads((project.directory(run) / "results.json").read_text())
-    validation = project.directory(replace(run, split="val"))
-    validation.mkdir(parents=True)
-    (validation / "results.json").write_text(json.dumps({**results, "split": "val"}))
-    with pytest.raises(UserError, match="its validation part is the test set"):
-        collect(project, [run], "ece")
+    # Figures of the same images differ in the last digits from run to run on a GPU.
+    metrics = {name: value + 1e-7 for name, value in results["metrics"].items()}
+    for part, figures, those in (("test", results["metrics"], [1, 0, 2]), ("val", metrics, labels)):
+        record = {**results, "split": part, "metrics": figures, "sizes": {"test": len(those)}}
+        folder = project.directory(replace(run, split=part))  # type: ignore[arg-type]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "results.json").write_text(json.dumps(record))
+        write_predictions(folder / "predictions.npz", np.zeros((len(those), 3)), those, list("abc"))
+    if same:
+        with pytest.raises(UserError, match="digits: its validation part is the test set"):
+            collect(project, [run], "ece")
+    else:
+        assert len(collect(project, [run], "ece")) == 1
+
+
+def test_the_line_search_refuses_a_data_set_without_validation_part_before_anything_runs(root):
+    file = root / "configs/datasets/my_images.yaml"
+    file.write_text("DATASET: {NAME: ImageNet}\n")
+    with pytest.raises(UserError, match="my_images: its validation part is the test set"):
+        select([*arguments(root), "--datasets", "digits", "my_images"])
+    assert calls(root) == []
+
+
+def test_the_line_search_knows_which_data_sets_have_no_validation_part():
+    for name in DATASET_REGISTRY.registered_names():
+        kind = DATASET_REGISTRY.get(name)
+        if issubclass(kind, FewShotDataset) and kind.sizes is not None:
+            has_none = kind.sizes.val == 0 or not kind.sample_val
+            assert name.startswith(NO_VALIDATION) == has_none, name
+
+
+class FakeExecutor:
+    """As much of submitit as a sweep uses; the wait for the second job is interrupted."""
+
+    cancelled: ClassVar[list[str]] = []
+
+    def __init__(self, folder: Path, cluster: str) -> None:
+        pass
+
+    def update_parameters(self, **parameters: object) -> None:
+        pass
+
+    def map_array(self, work, projects, settings, jobs):
+        return [FakeJob(f"7_{index}") for index in range(len(jobs))]
+
+
+class FakeJob:
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+
+    def result(self):
+        if self.job_id == "7_1":
+            raise KeyboardInterrupt
+        return []
+
+    def cancel(self, check: bool) -> None:
+        FakeExecutor.cancelled.append(self.job_id)
+
+
+def test_an_interrupted_sweep_cancels_its_slurm_jobs(root, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "submitit", SimpleNamespace(AutoExecutor=FakeExecutor))
+    runs = Grid(("digits",), ("CoOp",), seeds=(1, 2, 3)).runs()
+    with pytest.raises(KeyboardInterrupt):
+        launch(Project(root, root / "output"), Settings(), runs, "partition=gpu")
+    assert FakeExecutor.cancelled == ["7_0", "7_1", "7_2"]
+    assert "Waiting for 3 Slurm jobs" in capsys.readouterr().out
+
+
+def test_slurm_that_is_not_there_or_does_not_know_a_key_is_a_users_mistake(root, monkeypatch):
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", str(root))  # without srun, also on a cluster
+    project, runs = Project(root, root / "output"), Grid(("digits",), ("CoOp",)).runs()
+    with pytest.raises(UserError, match='--slurm: Could not detect "srun"'):
+        launch(project, Settings(), runs, "partition=gpu")
+    with pytest.raises(UserError, match="--slurm: Unknown argument 'queue'"):
+        launch(project, Settings(), runs, "queue=gpu", cluster="local")
+    assert calls(root) == []
+
+
+@pytest.mark.parametrize("text", ["time=90", "timeout_min=90"])
+def test_jobs_ask_for_the_time_that_was_given_and_a_refusal_is_shown(root, monkeypatch, text):
+    pytest.importorskip("submitit")
+    folder = root / "bin"
+    folder.mkdir()
+    (folder / "srun").write_text("")
+    (folder / "sbatch").write_text(
+        f"#!/bin/sh\ncat $1 > {root}/job.sh\necho 'sbatch: error: invalid partition' >&2\nexit 1\n"
+    )
+    for file in folder.iterdir():
+        file.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    runs = Grid(("digits",), ("CoOp",), seeds=(1, 2)).runs()
+    with pytest.raises(UserError, match=r"--slurm: .*invalid partition"):
+        launch(Project(root, root / "output"), Settings(), runs, text)
+    assert "#SBATCH --time=90\n" in (root / "job.sh").read_text()
 
 
 def test_slurm_jobs_do_their_runs_and_report_failures(root):

@@ -126,7 +126,7 @@ class Launcher:
         if run.training and self.project.state(run.training).kind != "done":
             self._give_up(run, f"not started, because {run.training} is not done")
         elif state.kind == "foreign":
-            self._give_up(run, f"{state.reason}; remove it or choose another output directory")
+            self._give_up(run, state.reason)
         elif state.results is not None:
             # Another sweep did it while this one was waiting for the lock.
             del self.pending[run]

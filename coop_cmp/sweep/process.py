@@ -182,8 +182,8 @@ def start(
     """Start a claimed run; what it prints is added to its log."""
     directory = project.directory(run)
     reject_results(directory)  # a run with results to trust does not get here
+    write_json(directory / RECORD, project.record(run))
     command = project.command(run)
-    write_json(directory / RECORD, {"command": command, "options": dict(run.options)})
     # Named, so that a device that does not work is an error and not a slow run on another one. The
     # environment shows a run a single GPU, whose number is then 0.
     command[1:1] = ["--device", device.partition(":")[0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 import sys
@@ -18,6 +19,8 @@ from coop_cmp.results import RESULTS_FILE, read_results
 from coop_cmp.sweep.grid import Run, is_zero_shot, number_text
 
 RECORD = "sweep.json"
+# What a machine or a person may prefer and no result depends on.
+FREE = (("DATALOADER", "NUM_WORKERS"), ("TRAIN", "PRINT_FREQ"), ("TRAIN", "CHECKPOINT_FREQ"))
 
 
 def find_root() -> Path:
@@ -131,6 +134,29 @@ class Project:
             command += ["DATASET.SUBSAMPLE_CLASSES", run.classes]
         return command + [part for option in run.options for part in option]
 
+    def record(self, run: Run) -> dict[str, Any]:
+        """What a sweep notes when it starts a run, to know its results again."""
+        return {
+            "command": self.command(run),
+            "options": dict(run.options),
+            "configs": self._config_digests(run),
+        }
+
+    def _config_digests(self, run: Run) -> dict[str, str]:
+        files = (
+            self.trainer_config(run.trainer, run.backbone),
+            self.root / f"configs/datasets/{run.dataset}.yaml",
+        )
+        for file in files:
+            if file not in self._digests:
+                self._digests[file] = _digest(file)
+        return {file.relative_to(self.root).as_posix(): self._digests[file] for file in files}
+
+    @cached_property
+    def _digests(self) -> dict[Path, str]:
+        """By file, as hundreds of runs share a few."""
+        return {}
+
     def shell_command(self, run: Run) -> str:
         """The same call for a person to copy."""
         return shlex.join([Path(sys.executable).name, *self.command(run)])
@@ -157,20 +183,38 @@ class Project:
         if not is_zero_shot(run.trainer):
             wanted["shots"] = run.shots
         found = {key: results.get(key) for key in wanted}
-        wanted["options"], found["options"] = dict(run.options), self._recorded_options(run)
+        noted = self._noted(run)
+        wanted["options"], found["options"] = dict(run.options), noted.get("options", {})
         differences = [
             f"{key} is {found[key]!r}, not {value!r}"
             for key, value in wanted.items()
             if found[key] != value
         ]
+        if "configs" in noted:  # not in a run that was started by hand
+            now = self._config_digests(run).items()
+            changed = [name for name, digest in now if digest != noted["configs"].get(name)]
+            differences += [f"{name} has changed since" for name in changed]
         if differences:
-            return State("foreign", f"{path} is of another run: {'; '.join(differences)}")
+            return State(
+                "foreign",
+                f"{path} is of another run: {'; '.join(differences)}; remove it, or choose another "
+                "output directory or a tag",
+            )
         return State("done", results=results)
 
-    def _recorded_options(self, run: Run) -> dict[str, str]:
-        """The extra options a sweep started the run with; a run started by hand has none."""
+    def _noted(self, run: Run) -> dict[str, Any]:
+        """The record of the sweep that started the run; empty if it was started by hand."""
         try:
-            text = (self.directory(run) / RECORD).read_text(encoding="utf-8")
-            return dict(json.loads(text)["options"])
-        except (OSError, ValueError, KeyError, TypeError):
+            return dict(json.loads((self.directory(run) / RECORD).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
             return {}
+
+
+def _digest(file: Path) -> str:
+    """Of the settings in a config file, whatever its comments and layout."""
+    settings = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    for node, key in FREE:
+        (settings.get(node) or {}).pop(key, None)
+    settings = {node: content for node, content in settings.items() if content != {}}
+    text = json.dumps(settings, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
 
+import numpy as np
 from tabulate import tabulate
 
 from coop_cmp.errors import UserError
 from coop_cmp.report.summary import percent
+from coop_cmp.results import PREDICTIONS_FILE, read_predictions
 from coop_cmp.sweep.__main__ import add_grid_arguments, axes_of
 from coop_cmp.sweep.cli import (
     add_launch_arguments,
@@ -31,6 +33,12 @@ from coop_cmp.sweep.grid import LAMBDAS, Run, number_text, parse_grid
 from coop_cmp.sweep.project import Project
 
 METRICS = ("ece", "ace", "mce", "weighted_mce")
+NO_VALIDATION = ("ImageNet", "DigitsNoise", "DigitsBlur", "DigitsRotate", "DigitsInvert")
+"""How the names of data sets begin that have no validation part besides their test set."""
+_ON_TEST_SET = (
+    "{}: its validation part is the test set, and lambda must not be chosen there; choose it on "
+    "another data set"
+)
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,22 @@ def choose(candidates: Sequence[Candidate], part: str) -> Candidate:
     return min(candidates, key=lambda c: (mean(getattr(c, part)), c.lam or 0))
 
 
+def refuse_test_sets(project: Project, datasets: Iterable[str]) -> None:
+    """Raise UserError for a data set on which lambda would be chosen by its test set."""
+    for name in datasets:
+        if project.dataset_names.get(name, "").startswith(NO_VALIDATION):
+            raise UserError(_ON_TEST_SET.format(name))
+
+
+def _same_images(project: Project, tests: Sequence[tuple[Run, Mapping[str, Any]]]) -> bool:
+    """Whether two runs were tested on the same images, as far as their labels tell."""
+    if len({results["sizes"].get("test") for _, results in tests}) > 1:
+        return False
+    files = (project.directory(run) / PREDICTIONS_FILE for run, _ in tests)
+    one, other = (read_predictions(file).labels for file in files)
+    return np.array_equal(one, other)
+
+
 def collect(project: Project, runs: Sequence[Run], metric: str) -> dict[Run, list[Candidate]]:
     """The candidates of each method, by its run without seed and weight.
 
@@ -67,15 +91,14 @@ def collect(project: Project, runs: Sequence[Run], metric: str) -> dict[Run, lis
         method = replace(run, trainer=run.trainer.removesuffix("_CMP"), seed=0, lam=None, form=None)
         setting = replace(run, seed=0)
         test = project.state(run).results
-        validation = project.state(replace(run, split="val")).results
+        on_validation = replace(run, split="val")
+        validation = project.state(on_validation).results
         if test is None or validation is None:
             incomplete.add(setting)
             continue
-        if test["metrics"] == validation["metrics"]:
-            raise UserError(
-                f"{run.dataset}: its validation part is the test set, and lambda must not be "
-                "chosen there; choose it on another data set"
-            )
+        # A folder of one's own may have no validation part, which its images alone tell.
+        if _same_images(project, [(run, test), (on_validation, validation)]):
+            raise UserError(_ON_TEST_SET.format(run.dataset))
         pair = (validation["metrics"], test["metrics"])
         groups.setdefault(method, {}).setdefault(setting, []).append(pair)
     return {
@@ -126,7 +149,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     baselines = [name.removesuffix("_CMP") for name in axes["trainers"]]
     axes["trainers"] = [name for base in baselines for name in (base, f"{base}_CMP")]
     project = project_of(args)
-    runs = parse_grid(axes, "the command line").runs()
+    grid = parse_grid(axes, "the command line")
+    refuse_test_sets(project, grid.datasets)
+    runs = grid.runs()
     complete = execute(args, project, runs)
     if not args.dry_run:
         for method, candidates in collect(project, runs, args.metric).items():

@@ -51,17 +51,30 @@ def launch(
         import submitit
     except ImportError as error:
         raise UserError("--slurm needs submitit: pip install 'coop-cmp[slurm]'") from error
-    executor = submitit.AutoExecutor(folder=project.output / "slurm", cluster=cluster)
     jobs = group(runs)
-    longest = max(map(len, jobs))
-    executor.update_parameters(
-        name="coop_cmp",
-        timeout_min=int(settings.time_limit * settings.tries * longest / 60) + 5,
-        slurm_array_parallelism=settings.jobs,
+    count, longest = len(jobs), max(map(len, jobs))
+    folder = project.output / "slurm"
+    wanted = {
+        "timeout_min": int(settings.time_limit * settings.tries * longest / 60) + 5,
+        "slurm_array_parallelism": settings.jobs,
         **parameters(text),
-    )
-    count = len(jobs)
-    submitted = executor.map_array(work, [project] * count, [settings] * count, jobs)
+    }
+    try:
+        executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
+        executor.update_parameters(name="coop_cmp", **wanted)
+        submitted = executor.map_array(work, [project] * count, [settings] * count, jobs)
+    except (RuntimeError, NameError) as error:  # no srun, sbatch refuses; a key nobody knows
+        raise UserError(f"--slurm: {str(error).strip().splitlines()[0]}") from error
+    print(f"Waiting for {count} Slurm jobs, logs in {folder}; Ctrl-C cancels them.", flush=True)
+    try:
+        return _wait(project, submitted, jobs)
+    except KeyboardInterrupt:
+        for job in submitted:
+            job.cancel(check=False)
+        raise
+
+
+def _wait(project: Project, submitted: Sequence[Any], jobs: list[list[Run]]) -> list[Failure]:
     failures: list[Failure] = []
     for job, runs_of_job in zip(submitted, jobs, strict=True):
         try:
