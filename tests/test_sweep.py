@@ -365,7 +365,7 @@ def test_results_made_before_a_config_changed_are_of_another_run(root, capsys, n
     file.write_text(f"{text}\nOPTIM: {{LR: 0.5}}\n")
     assert main(arguments(root, "--seeds", "1")) == 1
     err = capsys.readouterr().err
-    assert f"configs/{name}.yaml has changed since; remove it, or choose another output" in err
+    assert f"configs/{name}.yaml has changed since; remove the run's directory, or choose" in err
     assert err.count("changed") == 1
     assert main(arguments(root, "--seeds", "1", "--tag", "fast")) == 0
     assert len(calls(root)) == 2

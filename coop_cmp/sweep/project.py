@@ -19,7 +19,7 @@ from coop_cmp.results import RESULTS_FILE, read_results
 from coop_cmp.sweep.grid import Run, is_zero_shot, number_text
 
 RECORD = "sweep.json"
-# What a machine or a person may prefer and no result depends on.
+# May differ from machine to machine, as in a run that is resumed.
 FREE = (("DATALOADER", "NUM_WORKERS"), ("TRAIN", "PRINT_FREQ"), ("TRAIN", "CHECKPOINT_FREQ"))
 
 
@@ -197,8 +197,8 @@ class Project:
         if differences:
             return State(
                 "foreign",
-                f"{path} is of another run: {'; '.join(differences)}; remove it, or choose another "
-                "output directory or a tag",
+                f"{path} is of another run: {'; '.join(differences)}; remove the run's "
+                "directory, or choose another output directory or a tag",
             )
         return State("done", results=results)
 
