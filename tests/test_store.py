@@ -17,6 +17,7 @@ from coop_cmp.clip.store import SUFFIX, FeatureStore, checksum, main, store_fold
 
 DESCRIPTION = {"about": "features of 3 images", "tower": "t", "files": "f", "views": [4, 1]}
 FEATURES = torch.arange(12.0).view(3, 4)
+FORK = multiprocessing.get_context("fork")
 
 
 class Computed:
@@ -145,17 +146,19 @@ def _fetch_slowly(folder: Path, log: Path, start) -> None:
     assert torch.equal(FeatureStore(folder).fetch(DESCRIPTION, compute), FEATURES)
 
 
-def test_runs_at_the_same_time_compute_once(store, tmp_path):
-    context = multiprocessing.get_context("fork")
-    start, log = context.Barrier(3), tmp_path / "log"
-    processes = [
-        context.Process(target=_fetch_slowly, args=(store.folder, log, start)) for _ in range(3)
-    ]
+def _at_once(target, arguments: list[tuple]) -> None:
+    """Run a function in several processes, all of which must end well."""
+    processes = [FORK.Process(target=target, args=args) for args in arguments]
     for process in processes:
         process.start()
     for process in processes:
-        process.join(30)
-    assert [process.exitcode for process in processes] == [0, 0, 0]
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * len(processes)
+
+
+def test_runs_at_the_same_time_compute_once(store, tmp_path):
+    start, log = FORK.Barrier(3), tmp_path / "log"
+    _at_once(_fetch_slowly, [(store.folder, log, start)] * 3)
     assert log.read_text() == "computed\n"
     assert [path.suffix for path in files(store)] == [SUFFIX]
 
@@ -181,17 +184,8 @@ def _fail_then_wait(folder: Path, log: Path, number: int, turns) -> None:
 
 
 def test_a_run_that_fails_does_not_let_two_others_compute(store, tmp_path):
-    context = multiprocessing.get_context("fork")
-    turns, log = [context.Event(), context.Event()], tmp_path / "log"
-    processes = [
-        context.Process(target=_fail_then_wait, args=(store.folder, log, number, turns))
-        for number in range(3)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(30)
-    assert [process.exitcode for process in processes] == [0, 0, 0]
+    turns, log = [FORK.Event(), FORK.Event()], tmp_path / "log"
+    _at_once(_fail_then_wait, [(store.folder, log, number, turns) for number in range(3)])
     assert log.read_text() == "computed\n"
 
 
