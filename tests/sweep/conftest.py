@@ -1,0 +1,133 @@
+"""A project with a small train.py that writes results the way the real one does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import datasets  # noqa: F401 - registers them
+
+# Behaves as the file "behaviour.json" beside it says, by the run's seed: a list of what to do at
+# each call, the last for all later calls. Adds a line to "calls.txt" per call.
+FAKE_TRAIN = """
+import argparse, json, os, signal, sys, time
+from pathlib import Path
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("trainer", "backbone", "dataset-config-file", "config-file", "output-dir",
+                 "model-dir", "root", "device"):
+        parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--eval-only", action="store_true")
+    parser.add_argument("opts", nargs=argparse.REMAINDER)
+    args = parser.parse_args()
+    opts = dict(zip(args.opts[::2], args.opts[1::2]))
+    out, here = Path(args.output_dir), Path(__file__).parent
+    with open(here / "calls.txt", "a") as file:
+        file.write(f"{out}\\n")
+    calls = (here / "calls.txt").read_text().splitlines().count(str(out))
+    steps = json.loads((here / "behaviour.json").read_text()).get(str(args.seed), ["good"])
+    step = steps[min(calls, len(steps)) - 1]
+    print("epoch [1/2] of", step, "threads", os.environ.get("OMP_NUM_THREADS"),
+          "on", args.device, "of", repr(os.environ.get("CUDA_VISIBLE_DEVICES")))
+    if args.eval_only and not (Path(args.model_dir) / "results.json").exists():
+        sys.exit("evaluated before it was trained")
+    if step == "crash": raise RuntimeError("the loss exploded")
+    if step == "user error": sys.exit(2)
+    if step == "die": os.kill(os.getpid(), signal.SIGKILL)
+    if step == "hang": time.sleep(60)
+    if step == "slow": time.sleep(0.7)
+    if step == "nothing": return
+    twin = args.trainer.endswith("_CMP")
+    accuracy = 0.5 + args.seed / 100 + 0.1 * twin + 0.01 * ("TEST.SPLIT" in opts)
+    if step == "nan": accuracy = float("nan")
+    names = ("accuracy", "ece", "ace", "mce", "weighted_mce", "nll")
+    results = {
+        "schema": 99 if step == "schema" else 1,
+        "trainer": args.trainer, "backbone": args.backbone, "weights": "none",
+        "dataset": Path(args.dataset_config_file).stem.capitalize(),
+        "shots": int(opts.get("DATASET.NUM_SHOTS", -1)), "seed": args.seed, "subsample": "all",
+        "lambda": float(opts["TRAINER.CMP.LAMBDA"]) if twin else None,
+        "form": opts["TRAINER.CMP.FORM"] if twin else None,
+        "split": opts.get("TEST.SPLIT", "test"),
+        "metrics": {name: accuracy / (i + 1) for i, name in enumerate(names)},
+        "bins": {"n_bins": 10, "closed": "right"},
+        "sizes": {"classes": 10, "train": 80, "test": 40 if "TEST.SPLIT" in opts else 100,
+                  "trainable": 1},
+        "seconds": {"total": 2.0, "test": 1.0}, "versions": {}, "notes": [],
+    }
+    text = json.dumps(results)
+    (out / "results.json").write_text(text[:40] if step == "garbage" else text)
+    if step == "late crash": raise RuntimeError("the driver went away")
+    if step == "late hang": time.sleep(60)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(FAKE_TRAIN)
+    for name in ("digits", "digits_noise", "food101"):
+        file = tmp_path / "configs/datasets" / f"{name}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"DATASET:\n  NAME: {name.capitalize()}\n")
+    for name in ("glyph", "vit_b16", "rn50"):
+        file = tmp_path / "configs/trainers/CoOp" / f"{name}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("")
+    behave(tmp_path, {})
+    return tmp_path
+
+
+def behave(root: Path, steps: dict[int, list[str]]) -> None:
+    (root / "behaviour.json").write_text(json.dumps(steps))
+
+
+def arguments(root: Path, *more: str) -> list[str]:
+    words = ["--project", str(root), "--output", str(root / "output"), "--datasets", "digits"]
+    return [*words, "--trainers", "CoOp", "--jobs", "2", "--no-fork", *more]
+
+
+def calls(root: Path) -> list[str]:
+    file = root / "calls.txt"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return sorted(Path(line).relative_to(root / "output").as_posix() for line in lines)
+
+
+def start_sweep(root: Path, *more: str, ignore: int | None = None) -> subprocess.Popen[str]:
+    """A sweep in a process group of its own."""
+
+    def set_signals() -> None:
+        # Tests that run in the background may have inherited an ignored Ctrl-C.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if ignore is not None:
+            signal.signal(ignore, signal.SIG_IGN)
+
+    command = [sys.executable, "-m", "coop_cmp.sweep", *arguments(root, *more)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=set_signals,
+        start_new_session=True,
+    )
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)

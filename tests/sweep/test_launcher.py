@@ -1,0 +1,184 @@
+"""coop_cmp/sweep/launcher.py and process.py: every run once, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import datasets  # noqa: F401 - registers them
+from coop_cmp.sweep.__main__ import main
+from coop_cmp.sweep.grid import Run
+from coop_cmp.sweep.process import ForkedProcess, RunLock
+from coop_cmp.sweep.project import Project
+from tests.sweep.conftest import arguments, behave, calls, start_sweep, wait_until
+
+
+def test_a_sweep_runs_each_run_once_and_ends_with_means_and_deviations(root, capsys):
+    more = ("--trainers", "ZeroshotCLIP", "CoOp", "CoOp_CMP")
+    assert main(arguments(root, *more)) == 0
+    assert len(calls(root)) == 7
+    table = capsys.readouterr().out
+    # accuracies 0.51 .. 0.53, and 0.61 .. 0.63 for the twin: deviation exactly 1 point
+    assert "| CoOp         | -        | 1, 2, 3 | 52.00 ± 1.00 | 26.00 ± 0.50 |" in table
+    assert "| CoOp_CMP     | 0.01     | 1, 2, 3 | 62.00 ± 1.00 |" in table
+    assert "| ZeroshotCLIP | -        | -       | 51.00        |" in table
+    assert main(arguments(root, *more)) == 0
+    assert len(calls(root)) == 7, "complete runs are skipped"
+    second = capsys.readouterr().out
+    assert second[second.index("| trainer") :] == table[table.index("| trainer") :]
+
+
+def test_evaluations_wait_for_their_training(root):
+    assert main(arguments(root, "--targets", "digits_noise", "--seeds", "1", "2")) == 0
+    assert "digits_noise/CoOp/GlyphCLIP_8shots_from_digits/seed2" in calls(root)
+
+
+@pytest.mark.parametrize("fork", [False, True], ids=["process", "fork"])
+def test_failures_are_retried_once_and_listed_while_the_others_go_on(root, capsys, fork):
+    behave(root, {1: ["crash"], 2: ["die", "good"], 3: ["user error"], 4: ["good"]})
+    flags = ("--seeds", "1", "2", "3", "4", "--fork" if fork else "--no-fork")
+    assert main(arguments(root, *flags)) == 1
+    made = [path[-1] for path in calls(root)]
+    assert made == ["1", "1", "2", "2", "3", "4"], "a user's mistake is not repeated"
+    out, err = capsys.readouterr()
+    assert "again  digits/CoOp/GlyphCLIP_8shots/seed2: killed by SIGKILL" in out
+    assert "2 of the runs failed" in err
+    assert "seed1: ended with exit code 1" in err
+    assert "RuntimeError: the loss exploded" in err
+    assert "seed3: ended with exit code 2" in err
+    assert "| CoOp      | 2, 4    |" in out
+
+
+def test_forked_runs_see_the_same_environment_and_leave_no_trace_in_the_sweep(root):
+    before = dict(os.environ), list(sys.argv), os.getcwd()
+    assert main(arguments(root, "--fork", "--seeds", "1", "--threads", "1")) == 0
+    log = root / "output/digits/CoOp/GlyphCLIP_8shots/seed1/sweep.log"
+    assert "epoch [1/2] of good threads 1" in log.read_text()
+    assert before == (dict(os.environ), list(sys.argv), os.getcwd())
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        ("garbage", "results.json"),
+        ("nan", "results.json"),
+        ("schema", "schema"),
+        ("nothing", "left no results.json"),
+    ],
+)
+def test_a_run_without_results_to_trust_is_reported_and_stays_out_of_the_table(
+    root, capsys, step, reason
+):
+    behave(root, {1: [step]})
+    assert main(arguments(root, "--seeds", "1", "2")) == 1
+    out, err = capsys.readouterr()
+    assert reason in err
+    assert "nan" not in out.split("| trainer")[1]
+    assert "| CoOp      | 2       |" in out
+
+
+def test_a_run_past_its_time_limit_is_ended(root, capsys):
+    behave(root, {1: ["hang"]})
+    assert main(arguments(root, "--seeds", "1", "2", "--time-limit", "0.02")) == 1
+    assert "ended at its time limit of 1 s" in capsys.readouterr().err
+    assert "digits/CoOp/GlyphCLIP_8shots/seed2" in calls(root)
+
+
+def test_results_of_a_run_that_failed_after_writing_them_stay_out_of_the_table(root, capsys):
+    behave(root, {1: ["late crash"], 2: ["late hang"], 3: ["late crash", "good"]})
+    assert main(arguments(root, "--time-limit", "0.04")) == 1
+    out, err = capsys.readouterr()
+    assert "seed1: ended with exit code 1" in err
+    assert "seed2: ended at its time limit" in err
+    assert "| CoOp      | 3       |" in out
+    project = Project(root, root / "output")
+    for seed, kind in ((1, "open"), (2, "open"), (3, "done")):
+        run = Run("digits", "CoOp", "GlyphCLIP", 8, seed)
+        assert project.state(run).kind == kind
+        assert (project.directory(run) / "results.rejected.json").exists()
+
+
+def test_two_sweeps_at_once_do_every_run_exactly_once(root):
+    seeds = [str(seed) for seed in range(1, 7)]
+    behave(root, {seed: ["slow"] for seed in range(1, 7)})
+    sweeps = [start_sweep(root, "--seeds", *seeds) for _ in range(2)]
+    outputs = [sweep.communicate(timeout=60)[0] for sweep in sweeps]
+    assert [sweep.returncode for sweep in sweeps] == [0, 0]
+    assert [path[-1] for path in calls(root)] == seeds
+    tables = {output[output.index("| trainer") :] for output in outputs}
+    assert len(tables) == 1
+
+
+@pytest.mark.parametrize("fork", ["--no-fork", "--fork"])
+def test_a_sweep_killed_outright_takes_its_runs_with_it_and_is_continued(root, fork):
+    behave(root, {1: ["good"], 2: ["hang", "good"], 3: ["good"]})
+    sweep = start_sweep(root, "--jobs", "1", fork)
+    wait_until(lambda: len(calls(root)) == 2)
+    sweep.kill()
+    sweep.communicate()
+    assert main(arguments(root)) == 0
+    assert [path[-1] for path in calls(root)] == ["1", "2", "2", "3"]
+
+
+def test_a_run_that_outlives_its_sweep_keeps_its_lock(tmp_path):
+    lock = RunLock.take(tmp_path)
+    assert lock is not None
+    with subprocess.Popen(["sleep", "60"], pass_fds=(lock.file.fileno(),)) as run:
+        lock.file.close()
+        assert RunLock.take(tmp_path) is None
+        run.kill()
+    again = RunLock.take(tmp_path)
+    assert again is not None
+    again.release()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_sweep_ends_its_runs_and_starts_again(root, number):
+    behave(root, {1: ["hang", "good"]})
+    sweep = start_sweep(root, "--seeds", "1")
+    wait_until(lambda: len(calls(root)) == 1)
+    sweep.send_signal(number)
+    sweep.communicate(timeout=30)
+    assert sweep.returncode == 130
+    lock = RunLock.take(root / "output/digits/CoOp/GlyphCLIP_8shots/seed1")
+    assert lock is not None, "nothing is left that holds the run"
+    lock.release()
+    assert main(arguments(root, "--seeds", "1")) == 0
+
+
+@pytest.mark.parametrize("fork", ["--no-fork", "--fork"])
+def test_a_sweep_under_nohup_and_its_runs_survive_the_end_of_the_terminal(root, fork):
+    behave(root, {1: ["slow"]})
+    sweep = start_sweep(root, "--seeds", "1", fork, ignore=signal.SIGHUP)
+    wait_until(lambda: len(calls(root)) == 1)
+    os.killpg(sweep.pid, signal.SIGHUP)
+    sweep.communicate(timeout=60)
+    assert sweep.returncode == 0
+    assert len(calls(root)) == 1, "the run went on and was not started again"
+
+
+def test_a_forked_run_that_is_gone_gets_no_signal(tmp_path, monkeypatch):
+    script = tmp_path / "train.py"
+    script.write_text("")
+    with open(tmp_path / "log", "ab") as log:
+        process = ForkedProcess([str(script)], dict(os.environ), log)
+    wait_until(lambda: process.poll() is not None)
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda *arguments: sent.append(arguments))
+    process.terminate()
+    process.kill()
+    assert sent == [], "its number may be another process's by now"
+
+
+def test_a_lock_is_exclusive_until_it_is_released(tmp_path):
+    first = RunLock.take(tmp_path / "run")
+    assert first is not None
+    assert RunLock.take(tmp_path / "run") is None
+    first.release()
+    second = RunLock.take(tmp_path / "run")
+    assert second is not None
+    second.release()
