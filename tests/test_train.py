@@ -202,7 +202,8 @@ def test_more_shots_than_there_are_warn_and_use_all(call, tmp_path):
 
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_an_unreadable_image_is_named(workers, call, data, tmp_path):
-    assert call("--trainer", "CoOp", *DIGITS, *COOP, "--no-train", *SHORT)[0] == 0
+    place = ("--output-dir", str(tmp_path / "untrained"))
+    assert call("--trainer", "CoOp", *DIGITS, *COOP, *place, "--no-train", *SHORT)[0] == 0
     own = tmp_path / "data"
     shutil.copytree(data, own)
     for image in own.glob("digits/**/*.png"):
