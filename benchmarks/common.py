@@ -123,6 +123,12 @@ def run_alone(script: str, options: Sequence[str]) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def passed_on(args: argparse.Namespace) -> list[str]:
+    """The options that a measurement in a process of its own takes over."""
+    rounds = ["--rounds", str(args.rounds)] if "rounds" in args else []
+    return ["--threads", str(args.threads), *rounds, *["--small"] * args.small]
+
+
 def environment(threads: int = 0) -> dict[str, str]:
     """The environment of a child process that finds this project."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -25,6 +25,7 @@ from common import (
     count_flops,
     now,
     parser_of,
+    passed_on,
     peak_bytes,
     random_clip,
     report,
@@ -165,7 +166,7 @@ def main() -> None:
         way, place = args.alone
         print(json.dumps(measure(Path(place), weights_options(Path(place), args.small), way)))
         return
-    options = ["--threads", str(args.threads), *["--small"] * args.small]
+    options = passed_on(args)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_pictures(folder / "pictures", args.classes, args.images)

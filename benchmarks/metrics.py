@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from common import in_turns, parser_of, peak_bytes, report, run_alone
+from common import in_turns, parser_of, passed_on, peak_bytes, report, run_alone
 
 from coop_cmp.metrics import calibration_report, classwise_ece
 
@@ -127,8 +127,7 @@ def main() -> None:
     if args.alone:
         print(json.dumps(first_call((top | classes)[args.alone])))
         return
-    flags = [f"--{name}" for name in ("slow", "small") if getattr(args, name)]
-    options = ["--threads", str(args.threads), *flags]
+    options = [*passed_on(args), *["--slow"] * args.slow]
     report(args, measured(top, args.rounds, options) + measured(classes, 1, options))
 
 

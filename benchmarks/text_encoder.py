@@ -26,6 +26,7 @@ from common import (
     in_turns,
     matrix_rate,
     parser_of,
+    passed_on,
     peak_bytes,
     random_clip,
     report,
@@ -144,8 +145,7 @@ def main() -> None:
     if args.alone:
         print(json.dumps(measure(*args.alone, args.rounds, args.small)))
         return
-    options = ["--threads", str(args.threads), "--rounds", str(args.rounds)]
-    options += ["--small"] * args.small
+    options = passed_on(args)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name in args.case:

@@ -22,6 +22,7 @@ from common import (
     count_flops,
     in_turns,
     parser_of,
+    passed_on,
     peak_bytes,
     random_clip,
     report,
@@ -96,8 +97,7 @@ def main() -> None:
     if args.alone:
         print(json.dumps(measure(*args.alone, args.rounds, args.small)))
         return
-    options = ["--threads", str(args.threads), "--rounds", str(args.rounds)]
-    options += ["--small"] * args.small
+    options = passed_on(args)
     rows = []
     for backbone in ("ViT-B-16", "RN50"):
         for method in METHODS:

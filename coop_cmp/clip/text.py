@@ -82,10 +82,8 @@ class TextEncoder(nn.Module):
         Returns:
             Features [C, E], or [G, C, E] for G prompts.
         """
-        if deep and not all(
-            vectors.shape[-2] == layout.n_context == sum(slot < 0 for slot in layout.prefix)
-            for vectors in deep
-        ):
+        in_prefix = sum(slot < 0 for slot in layout.prefix)
+        if any(not vectors.shape[-2] == layout.n_context == in_prefix for vectors in deep):
             raise UserError(
                 "deep prompts replace the context's hidden states, so they need one vector for "
                 "each of the context's, and the whole context must stand before the class name "
