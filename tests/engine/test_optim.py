@@ -8,6 +8,7 @@ import pytest
 import torch
 from dassl.config import get_cfg_default
 from dassl.optim import build_lr_scheduler, build_optimizer
+from dassl.optim.radam import RAdam
 from torch import nn
 
 
@@ -102,7 +103,7 @@ def test_unknown_names_are_refused_with_the_closest() -> None:
         ("amsgrad", torch.optim.Adam),
         ("sgd", torch.optim.SGD),
         ("rmsprop", torch.optim.RMSprop),
-        ("radam", torch.optim.RAdam),
+        ("radam", RAdam),
         ("adamw", torch.optim.AdamW),
     ],
 )
@@ -133,3 +134,36 @@ def test_staged_rates_slow_down_all_but_the_new_layers() -> None:
     assert {group["params"][0].shape[0]: group["lr"] for group in groups} == {2: 0.0002, 3: 0.002}
     with pytest.raises(TypeError, match="STAGED_LR needs a module"):
         build_optimizer(model.parameters(), cfg)
+
+
+def plain_radam(start: float, gradients: list[float], degenerated_to_sgd: bool) -> list[float]:
+    """The weights after each step of algorithm 2 of the paper, with lr 0.1 and decay 0.2."""
+    weight, first, second, seen = start, 0.0, 0.0, []
+    for t, gradient in enumerate(gradients, start=1):
+        first, second = 0.9 * first + 0.1 * gradient, 0.99 * second + 0.01 * gradient**2
+        longest = 2 / (1 - 0.99) - 1
+        length = longest - 2 * t * 0.99**t / (1 - 0.99**t)
+        step = first / (1 - 0.9**t)
+        if length > 5:
+            numerator = (length - 4) * (length - 2) * longest
+            rectified = math.sqrt(numerator / ((longest - 4) * (longest - 2) * length))
+            step *= rectified / math.sqrt(second / (1 - 0.99**t))
+        if length > 5 or degenerated_to_sgd:
+            weight -= 0.1 * 0.2 * weight + 0.1 * step
+        seen.append(weight)
+    return seen
+
+
+@pytest.mark.parametrize("degenerated_to_sgd", [True, False])
+def test_radam_steps_as_the_paper_says_with_decoupled_decay(degenerated_to_sgd) -> None:
+    gradients = [0.3, -0.2, 0.5, 0.1, 0.4, -0.3, 0.2, 0.6, -0.1, 0.2]
+    weight = nn.Parameter(torch.tensor([2.0], dtype=torch.float64))
+    optimizer = RAdam([weight], 0.1, (0.9, 0.99), 1e-12, 0.2, degenerated_to_sgd)
+    seen = []
+    for gradient in gradients:
+        weight.grad = torch.tensor([gradient], dtype=torch.float64)
+        optimizer.step()
+        seen.append(weight.item())
+    assert seen == pytest.approx(plain_radam(2.0, gradients, degenerated_to_sgd))
+    assert (seen[0] == 2.0) == (not degenerated_to_sgd)
+    assert optimizer.param_groups[0]["lr"] == 0.1

@@ -11,7 +11,7 @@ import torch
 from dassl.data import DataManager
 from dassl.evaluation import build_evaluator
 from dassl.optim import build_lr_scheduler, build_optimizer
-from dassl.utils import count_num_param, load_pretrained_weights
+from dassl.utils import AverageMeter, MetricMeter, count_num_param, load_pretrained_weights
 from dassl.utils.checkpoint import BEST_NAME
 from tqdm import tqdm
 from yacs.config import CfgNode
@@ -22,7 +22,24 @@ from .resume import carry_best
 from .run_config import refuse_other_run, write_config
 from .simple_net import SimpleNet
 
-__all__ = ["SimpleNet", "SimpleTrainer", "TrainerBase", "TrainerX", "TrainerXU"]
+__all__ = [
+    "AverageMeter",
+    "MetricMeter",
+    "SimpleNet",
+    "SimpleTrainer",
+    "TrainerBase",
+    "TrainerX",
+    "TrainerXU",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "SummaryWriter":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Checkouts with a loop of their own take it from here; it is slow to load for all others.
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter
 
 
 class SimpleTrainer(TrainerBase):

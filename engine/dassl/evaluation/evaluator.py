@@ -65,7 +65,7 @@ class Classification(EvaluatorBase):
         if cfg.TEST.PER_CLASS_RESULT and lab2cname is None:
             raise ValueError("TEST.PER_CLASS_RESULT needs lab2cname, the names of the classes")
         self._lab2cname = lab2cname
-        self.reset()
+        Classification.reset(self)  # not a subclass's: it may need what that sets later
 
     def reset(self) -> None:
         """Forget all batches."""

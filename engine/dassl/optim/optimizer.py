@@ -10,6 +10,8 @@ from dassl.utils import check_availability
 from torch import nn
 from yacs.config import CfgNode
 
+from .radam import RAdam
+
 _NAMES = ["adam", "amsgrad", "sgd", "rmsprop", "radam", "adamw"]
 
 
@@ -47,7 +49,7 @@ def _make(params: Any, cfg: CfgNode) -> torch.optim.Optimizer:
         return torch.optim.RMSprop(params, momentum=cfg.MOMENTUM, alpha=cfg.RMSPROP_ALPHA, **common)
     common["betas"] = (cfg.ADAM_BETA1, cfg.ADAM_BETA2)
     if cfg.NAME == "radam":
-        return torch.optim.RAdam(params, **common)
+        return RAdam(params, **common)
     if cfg.NAME == "adamw":
         return torch.optim.AdamW(params, **common)
     return torch.optim.Adam(params, amsgrad=cfg.NAME == "amsgrad", **common)
