@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coop_cmp.loss import cmp_loss
+    from coop_cmp.losses.cmp import cmp_loss
     from coop_cmp.penalty import CMPenalty, CMPMixin, add_cmp_config, penalty_logits, plug
 
 __version__ = "0.1.0"
@@ -16,5 +16,5 @@ def __getattr__(name: str) -> Any:
     # Sweeps and tables work without torch, which takes seconds to load: import it on demand.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = "coop_cmp.loss" if name == "cmp_loss" else "coop_cmp.penalty"
+    home = "coop_cmp.losses.cmp" if name == "cmp_loss" else "coop_cmp.penalty"
     return getattr(import_module(home), name)

@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from coop_cmp.errors import UserError
-from coop_cmp.loss import Form, Reduction, check_settings, cmp_loss, is_number
+from coop_cmp.losses.checks import check_number
+from coop_cmp.losses.cmp import Form, Reduction, check_settings, cmp_loss
 
 TrainerClass = TypeVar("TrainerClass", bound=type)
 
@@ -39,8 +40,7 @@ class CMPenalty:
     """
 
     def __init__(self, lam: float = 0.01, form: Form = "ratio", eps: float = 1e-10) -> None:
-        if not is_number(lam) or not math.isfinite(lam) or lam < 0:
-            raise UserError(f"lambda must be a finite number >= 0, got {lam!r}")
+        check_number("lambda", lam)
         check_settings(form, eps)
         self.lam, self.form, self.eps = float(lam), form, float(eps)
         self._values: list[Tensor] = []

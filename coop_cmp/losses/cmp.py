@@ -12,7 +12,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from coop_cmp.errors import UserError, closest
+from coop_cmp.errors import UserError
+from coop_cmp.losses.checks import check_choice, check_positive, wide
 
 Form = Literal["ratio", "log"]
 Reduction = Literal["mean", "sum", "none"]
@@ -96,17 +97,15 @@ def cmp_loss(
         tensor([0.2500, 0.0000])
     """
     check_settings(form, eps)
-    _check_choice("reduction", reduction, get_args(Reduction))
-    _check_shapes(logits, labels)
+    check_choice("reduction", reduction, get_args(Reduction))
+    logits, labels = wide(logits, labels)
     if validate:
         _check_values(logits, labels, ignore_index)
-    wide = logits if logits.dtype == torch.float64 else logits.float()
-    labels = labels.long()
     counted = None
     if ignore_index is not None:
         counted = labels != ignore_index
         labels = labels.masked_fill(~counted, 0)
-    per_sample: Tensor = _PerSamplePenalty.apply(wide, labels, counted, form, eps)
+    per_sample: Tensor = _PerSamplePenalty.apply(logits, labels, counted, form, eps)
     if reduction == "none":
         return per_sample
     total = per_sample.sum()
@@ -115,36 +114,10 @@ def cmp_loss(
     return total / (max(len(labels), 1) if counted is None else counted.sum().clamp(min=1))
 
 
-def is_number(value: object) -> bool:
-    """Whether the value is an int or a float; True and False are not."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        expected = " or ".join(f'"{choice}"' for choice in choices)
-        raise UserError(f"{name} must be {expected}, got {value!r}{closest(str(value), choices)}")
-
-
 def check_settings(form: Form, eps: float) -> None:
     """Refuse an unknown form and an eps that is not a positive number."""
-    _check_choice("form", form, get_args(Form))
-    if not is_number(eps) or not math.isfinite(eps) or eps <= 0:
-        raise UserError(f"eps must be a finite number > 0, got {eps!r}")
-
-
-def _check_shapes(logits: Tensor, labels: Tensor) -> None:
-    if logits.dim() != 2 or logits.shape[1] == 0 or not logits.is_floating_point():
-        raise UserError(
-            f"logits must be floating-point of shape [N, C] with C >= 1, got {logits.dtype} of "
-            f"shape {tuple(logits.shape)}"
-        )
-    integers = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-    if labels.shape != logits.shape[:1] or labels.dtype not in integers:
-        raise UserError(
-            f"labels must be integers of shape [{len(logits)}], one per row of logits, got "
-            f"{labels.dtype} of shape {tuple(labels.shape)}"
-        )
+    check_choice("form", form, get_args(Form))
+    check_positive("eps", eps)
 
 
 def _check_values(logits: Tensor, labels: Tensor, ignore_index: int | None) -> None:
