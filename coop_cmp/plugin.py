@@ -9,17 +9,20 @@ from typing import Any
 import torch
 
 from coop_cmp.errors import UserError, closest
+from coop_cmp.losses.names import TERMS, split_trainer, twin_of
 from coop_cmp.penalty import add_cmp_config, plug
 from coop_cmp.upstream import mend
 
-SUFFIX = "_CMP"
+# Twins that were asked for on the command line, by the baseline that the checkout sees instead.
+_asked: dict[str, str] = {}
 
 
 def prepare() -> None:
     """Ready Dassl for a training script that knows nothing of the penalty.
 
     Afterwards every config that starts from Dassl's defaults has ``TRAINER.CMP``, names the
-    calibration evaluator unless told otherwise, and may ask for ``<Trainer>_CMP``.
+    calibration evaluator unless told otherwise, and may ask for ``<Trainer>_CMP``; and every
+    trainer that is built stores its results.
     """
     import dassl
     import dassl.config
@@ -38,7 +41,28 @@ def prepare() -> None:
     _wrap(dassl.config, "clean_cfg", _keeping_the_penalty)
     for module in (dassl.engine, dassl.engine.build):
         _wrap(module, "build_trainer", _with_twins)
-    _wrap(dassl.engine.SimpleTrainer, "test", _naming_the_split)
+
+
+def hide_twins(arguments: list[str]) -> list[str]:
+    """The arguments of a training script with the baseline in the place of its twin.
+
+    Checkouts compare their trainer's name, look models up by it and build paths with it, so they
+    are only told names that they know; `build_trainer` makes the twin that was asked for.
+    """
+
+    def baseline(name: str) -> str:
+        plain, term = split_trainer(name)
+        if term:
+            _asked[plain] = name
+        return plain
+
+    shown = list(arguments)
+    for i, argument in enumerate(arguments):
+        if argument.startswith("--trainer="):
+            shown[i] = "--trainer=" + baseline(argument.removeprefix("--trainer="))
+        elif i and arguments[i - 1] in ("--trainer", "TRAINER.NAME"):
+            shown[i] = baseline(argument)
+    return shown
 
 
 def twins(trainers: list[str]) -> dict[str, str]:
@@ -48,7 +72,7 @@ def twins(trainers: list[str]) -> dict[str, str]:
     def trains(name: str) -> bool:
         return TRAINER_REGISTRY.get(name).forward_backward is not TrainerBase.forward_backward
 
-    return {name: name + SUFFIX for name in trainers if not name.endswith(SUFFIX) and trains(name)}
+    return {n: twin_of(n) for n in trainers if split_trainer(n)[1] is None and trains(n)}
 
 
 def ensure_trainer(name: str) -> None:
@@ -62,14 +86,14 @@ def ensure_trainer(name: str) -> None:
     known = TRAINER_REGISTRY.registered_names()
     if name in known:
         return
-    baseline = name.removesuffix(SUFFIX)
-    if baseline not in known or baseline == name:
+    baseline, term = split_trainer(name)
+    if term is None or baseline not in known:
         hint = closest(name, [*known, *twins(known).values()])
         raise UserError(
             f'there is no trainer "{name}" (python -m coop_cmp --list shows all there are){hint}'
         )
     plug(TRAINER_REGISTRY.get(baseline))
-    print(f"coop_cmp: {name} is {baseline} with the confidence misalignment penalty")
+    print(f"coop_cmp: {name} is {baseline} with {TERMS[term].title}")
 
 
 def _wrap(owner: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
@@ -80,28 +104,35 @@ def _wrap(owner: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
 def _with_twins(build: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(build)
     def build_trainer(cfg: Any) -> Any:
-        ensure_trainer(cfg.TRAINER.NAME)
-        return build(cfg)
+        from dassl.engine import TRAINER_REGISTRY
+
+        from coop_cmp.recorder import record
+
+        name = _asked.get(cfg.TRAINER.NAME, cfg.TRAINER.NAME)
+        own = name in TRAINER_REGISTRY.registered_names()
+        ensure_trainer(name)
+        _rename(cfg, name if own else split_trainer(name)[0])
+        trainer = build(cfg) if own else TRAINER_REGISTRY.get(name)(cfg)
+        record(trainer, name)
+        return trainer
 
     return build_trainer
+
+
+def _rename(cfg: Any, name: str) -> None:
+    """Set the trainer's name in a config that the checkout may have frozen, and keeps using."""
+    frozen = cfg.is_frozen()
+    cfg.defrost()
+    cfg.TRAINER.NAME = name
+    if frozen:
+        cfg.freeze()
 
 
 def _keeping_the_penalty(clean: Callable[[Any, str], None]) -> Callable[[Any, str], None]:
     @functools.wraps(clean)
     def clean_cfg(cfg: Any, trainer: str) -> None:
         node = cfg.TRAINER.CMP
-        clean(cfg, trainer.removesuffix(SUFFIX))
+        clean(cfg, split_trainer(trainer)[0])
         cfg.TRAINER.CMP = node
 
     return clean_cfg
-
-
-def _naming_the_split(test: Callable[..., Any]) -> Callable[..., Any]:
-    """Tell the evaluator which split it sees, as upstream Dassl does not."""
-
-    @functools.wraps(test)
-    def test_split(self: Any, split: str | None = None) -> Any:
-        self.evaluator.split = split or self.cfg.TEST.SPLIT
-        return test(self, split)
-
-    return test_split

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,9 @@ import pytest
 from PIL import Image
 
 import coop_cmp
-from coop_cmp.__main__ import main
-from coop_cmp.plugin import _keeping_the_penalty, _naming_the_split, ensure_trainer
+from coop_cmp.__main__ import main, run_script
+from coop_cmp.errors import UserError
+from coop_cmp.plugin import _keeping_the_penalty, ensure_trainer, hide_twins
 
 TRAIN = """
 import argparse
@@ -36,6 +38,7 @@ def main(args):
     cfg.freeze()
     set_random_seed(1)
     trainer = build_trainer(cfg)
+    print("the checkout sees", args.trainer, cfg.TRAINER.NAME, cfg.is_frozen())
     if args.eval_only:
         trainer.load_model(args.model_dir, epoch=2)
         trainer.test()
@@ -85,6 +88,11 @@ class Tiny(TrainerX):
             self.update_lr()
         return {"loss": loss.item()}
 
+    def test(self, split=None):
+        if self.cfg.TRAINER.NAME != "Tiny":
+            raise ValueError(f"Unknown model: {self.cfg.TRAINER.NAME}")
+        return super().test(split)
+
     def load_model(self, directory, epoch=None):
         checkpoint = load_checkpoint(f"{directory}/tiny/model.pth.tar-{epoch}")
         self.model.load_state_dict(checkpoint["state_dict"])
@@ -130,6 +138,7 @@ def test_a_checkout_trains_a_twin_it_has_never_heard_of(checkout, trained):
     assert trained.returncode == 0, trained.stderr
     assert "Tiny_CMP is Tiny with the confidence misalignment penalty" in trained.stdout
     assert "loss_cmp" in trained.stdout
+    assert "the checkout sees Tiny Tiny True" in trained.stdout
     for metric in ("accuracy", "ece", "ace", "mce"):
         assert f"* {metric}: " in trained.stdout
     record = json.loads((checkout / "out" / "results.json").read_text())
@@ -139,12 +148,13 @@ def test_a_checkout_trains_a_twin_it_has_never_heard_of(checkout, trained):
 def test_the_twins_checkpoint_is_evaluated_alike_and_the_evaluator_can_be_named(checkout, trained):
     again = run(
         checkout, "--trainer", "Tiny_CMP", "--eval-only", "--model-dir", "out",
-        "TEST.EVALUATOR", "Classification",
+        "TEST.EVALUATOR", "Classification", "OUTPUT_DIR", "again",
     )  # fmt: skip
     assert again.returncode == 0, again.stderr
     accuracy = next(line for line in trained.stdout.splitlines() if "* accuracy" in line)
     assert accuracy in again.stdout
     assert "* ece" not in again.stdout
+    assert "no results.json" not in again.stdout
 
 
 def test_list_shows_the_trainers_and_twins_of_another_script(checkout):
@@ -202,11 +212,45 @@ def test_cleaning_the_config_keeps_the_baselines_settings_and_the_penaltys():
     assert sorted(cfg.TRAINER) == ["CMP", "NAME", "TINY"]
 
 
-@pytest.mark.parametrize(("split", "told"), [("val", "val"), (None, "test")])
-def test_the_evaluator_is_told_the_split_also_where_the_engine_does_not(split, told):
-    from types import SimpleNamespace
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (["--trainer", "CoOp_CMP", "OPTIM.LR", "1"], ["--trainer", "CoOp", "OPTIM.LR", "1"]),
+        (["--trainer=CoOp_MbLS"], ["--trainer=CoOp"]),
+        (["TRAINER.NAME", "CoOp_CMP"], ["TRAINER.NAME", "CoOp"]),
+        (["--trainer", "CLIP_Adapter", "--root", "x_CMP"],) * 2,
+    ],
+)  # fmt: skip
+def test_the_script_is_told_the_baselines_name(given, shown):
+    assert hide_twins(given) == shown
 
-    cfg = SimpleNamespace(TEST=SimpleNamespace(SPLIT="test"))
-    trainer = SimpleNamespace(cfg=cfg, evaluator=SimpleNamespace())
-    seen = _naming_the_split(lambda self, split: (self.evaluator.split, split))(trainer, split)
-    assert seen == (told, split)
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("import nowhere", "train.py needs a module that is not there: No module named 'nowhere'"),
+        ("from dassl.nowhere import x", "is another version than it expects"),
+        ("raise OSError('no\\nweights')", "train.py cannot be imported: OSError: no weights ("),
+    ],
+)
+def test_a_script_that_cannot_be_imported_is_answered_in_one_line(
+    tmp_path, monkeypatch, capsys, line, expected
+):
+    (tmp_path / "train.py").write_text(line)
+    with pytest.raises(UserError, match=re.escape(expected)) as refusal:
+        run_script(tmp_path / "train.py", "imported")
+    assert "\n" not in str(refusal.value)
+    assert "install github.com" not in str(refusal.value)
+
+
+def test_a_package_that_dassl_needs_is_named(checkout, monkeypatch, capsys):
+    monkeypatch.chdir(checkout)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    for name in [name for name in sys.modules if name.startswith("dassl")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "yacs.config", None)
+    with pytest.raises(SystemExit):
+        main([])
+    message = capsys.readouterr().err
+    assert "Dassl needs a package that is not installed" in message
+    assert "yacs" in message

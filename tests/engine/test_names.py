@@ -1,4 +1,4 @@
-"""The names that checkouts import from Dassl, where upstream 0.6.3 has them, and their arguments."""
+"""The names that checkouts import from Dassl where upstream has them, and their arguments."""
 
 from __future__ import annotations
 
