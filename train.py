@@ -11,7 +11,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from dassl.config import get_cfg_default
 from dassl.data.datasets import DATASET_REGISTRY
 from dassl.engine import TRAINER_REGISTRY, build_trainer
 from dassl.evaluation.build import EVALUATOR_REGISTRY
@@ -23,15 +22,20 @@ import coop_cmp.evaluator  # noqa: F401
 import datasets  # noqa: F401
 import trainers  # noqa: F401
 from coop_cmp.clip import add_models
-from coop_cmp.config import extend_cfg, merge_file, merge_options, resolve_epochs
+from coop_cmp.config import pairs, resolve
 from coop_cmp.errors import UserError, closest
+from coop_cmp.settings.describe import help_text
 
 ROOT = Path(__file__).resolve().parent
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """CoOp's arguments, and a few more."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").split("\n")[0],
+        epilog=help_text(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
     add("--root", default="", help="folder that holds the data sets")
     add("--output-dir", default="", help="where the log, the checkpoints and the results go")
@@ -57,13 +61,11 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 def setup_cfg(args: argparse.Namespace) -> CfgNode:
     """The settings: defaults, then the data set's file, the method's file, the command line."""
-    cfg = get_cfg_default()
-    extend_cfg(cfg)
-    if args.dataset_config_file:
-        merge_file(cfg, args.dataset_config_file, "--dataset-config-file")
-    if args.config_file:
-        merge_file(cfg, args.config_file, "--config-file")
-    given = {
+    files = {
+        "--dataset-config-file": args.dataset_config_file,
+        "--config-file": args.config_file,
+    }
+    flags = {
         "DATASET.ROOT": args.root,
         "OUTPUT_DIR": args.output_dir,
         "RESUME": args.resume,
@@ -75,18 +77,14 @@ def setup_cfg(args: argparse.Namespace) -> CfgNode:
         "MODEL.HEAD.NAME": args.head,
         "DEVICE": args.device,
     }
-    for key, value in given.items():
-        if value:
-            cfg.merge_from_list([key, value])
+    given = {key: value for key, value in flags.items() if value}
     if args.seed is not None:
-        cfg.SEED = args.seed
+        given["SEED"] = args.seed
     if args.eval_only and not args.output_dir:
-        cfg.OUTPUT_DIR = ""  # a test that names no place only prints
+        given["OUTPUT_DIR"] = ""  # a test that names no place only prints
     if args.no_feature_store:
-        cfg.MODEL.FEATURE_STORE = ""
-    merge_options(cfg, args.opts)
-    if "OPTIM.MAX_EPOCH" not in args.opts:
-        resolve_epochs(cfg)
+        given["MODEL.FEATURE_STORE"] = ""
+    cfg = resolve(ROOT, files, given, pairs(args.opts))
     check_names(cfg)
     cfg.freeze()
     return cfg

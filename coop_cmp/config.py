@@ -1,9 +1,9 @@
-"""The configuration: what this project adds to Dassl's tree, and reading it without surprises."""
+"""The configuration: from settings, files and options to the tree that Dassl works with."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -11,101 +11,130 @@ import yaml
 from yacs.config import CfgNode
 
 from coop_cmp.errors import UserError
-from coop_cmp.penalty import add_cmp_config
+from coop_cmp.settings import SETTINGS, literal, read
+from coop_cmp.settings.defaults import run_defaults
+
+YAML = (".yaml", ".yml")
+
+
+def resolve(
+    root: Path,
+    files: Mapping[str, str],
+    given: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> CfgNode:
+    """All settings of a run.
+
+    The data set's file comes first, then the method's, then flags, then options. A method without
+    a file takes its own defaults and those of the backbone.
+
+    Args:
+        root: The checkout, whose ``configs/models`` hold the bundled models.
+        files: ``--dataset-config-file`` and ``--config-file``, each with a path or nothing.
+        given: Settings by key, from the flags of a command line.
+        options: Settings by key.
+
+    Raises:
+        UserError: A file cannot be read, or a key or a value is wrong.
+    """
+    from dassl.config import get_cfg_default
+
+    cfg = get_cfg_default()
+    extend_cfg(cfg)
+    layers: dict[str, Any] = {}
+    for option, path in files.items():
+        if path:
+            layers |= read_file(cfg, path, option)
+    layers |= {key: read_value(cfg, key, value) for key, value in {**given, **options}.items()}
+    if not files.get("--config-file"):
+        trainer, backbone = (layers.get(k, "") for k in ("TRAINER.NAME", "MODEL.BACKBONE.NAME"))
+        models = root / "configs" / "models"
+        defaults = run_defaults(trainer, backbone, models)
+        if (own := models / f"{backbone}.yaml").is_file():
+            defaults |= read_file(cfg, str(own))
+        layers = defaults | layers
+    for key, value in layers.items():
+        _assign(cfg, key, value)
+    if "OPTIM.MAX_EPOCH" not in options:
+        resolve_epochs(cfg)
+    return cfg
 
 
 def extend_cfg(cfg: CfgNode) -> None:
-    """Add the nodes that CoOp's train.py adds, and those of this project."""
-    cfg.DEVICE = ""  # cpu, cuda, cuda:1, mps; empty: the best there is
-    cfg.MODEL.BACKBONE.WEIGHTS = ""  # an open_clip tag or a file; empty: bundled, else openai
-    cfg.MODEL.TEXT_ENCODER = "shared"  # or naive: every token of every class, as CoOp does
-    cfg.MODEL.TEXT_BUDGET_MB = 4096  # activations of the text tower; more is cut into chunks
-    cfg.MODEL.FEATURE_STORE = "auto"  # a folder; auto: in the user's cache; empty: none
-    cfg.MODEL.LEARNABLE_DTYPE = "fp32"  # under fp16, "model" keeps prompts in fp16 as CoOp does
-    cfg.DATASET.SUBSAMPLE_CLASSES = "all"  # or base, new
-    cfg.DATASET.ALLOW_NEW_SPLIT = False
-    cfg.DATASET.TEMPLATE = ""  # empty: the table in coop_cmp/clip/templates.py
-    cfg.DATASET.CLASSNAMES = ()
-    cfg.INPUT.CACHED_VIEWS = 0  # fixed views of each training image; 0: a fresh one each time
-    cfg.OPTIM.SHOT_EPOCHS = []  # pairs [shots, epochs]; sets MAX_EPOCH from NUM_SHOTS
-    cfg.OPTIM.DATASET_EPOCHS = []  # pairs [data set, epochs], which come first
-    cfg.TEST.EVALUATOR = "CalibrationEvaluator"
-    cfg.TEST.N_BINS = 10
-    cfg.TEST.BIN_CLOSED = "right"
-    add_cmp_config(cfg)
+    """Add the settings that CoOp's train.py adds, those of this project and of every method."""
+    add_settings(cfg)
+    cfg.TEST.EVALUATOR = SETTINGS["TEST.EVALUATOR"].default
 
-    cfg.TRAINER.COOP = CfgNode()
-    cfg.TRAINER.COOP.N_CTX = 16
-    cfg.TRAINER.COOP.CSC = False
-    cfg.TRAINER.COOP.CTX_INIT = ""
-    cfg.TRAINER.COOP.PREC = "fp16"
-    cfg.TRAINER.COOP.CLASS_TOKEN_POSITION = "end"
 
-    cfg.TRAINER.COCOOP = CfgNode()
-    cfg.TRAINER.COCOOP.N_CTX = 16
-    cfg.TRAINER.COCOOP.CTX_INIT = ""
-    cfg.TRAINER.COCOOP.PREC = "fp16"
+def add_settings(cfg: Any, under: str = "") -> None:
+    """Add the declared settings that a tree does not have, with their defaults.
 
-    cfg.TRAINER.PRODA = CfgNode()
-    cfg.TRAINER.PRODA.N_CTX = 16
-    cfg.TRAINER.PRODA.N_PROMPT = 32
-    cfg.TRAINER.PRODA.PROMPT_BS = 4  # prompts per step
-    cfg.TRAINER.PRODA.ALPHA = 0.1  # weight of the diversity of prompts
-    cfg.TRAINER.PRODA.PENALTY_ON = "mean"  # the logits that predict; or bound: those of the loss
-    cfg.TRAINER.PRODA.PREC = "fp16"
+    Args:
+        cfg: Dassl's tree, of any version.
+        under: Only settings below this node, such as ``TRAINER.CMP``.
+    """
+    for key, setting in SETTINGS.items():
+        if not f"{key}.".startswith(f"{under}." if under else ""):
+            continue
+        *path, name = key.split(".")
+        node = cfg
+        for part in path:
+            if part not in node:
+                node[part] = type(cfg)()
+            node = node[part]
+        if name not in node:
+            node[name] = deepcopy(setting.default)
 
-    cfg.TRAINER.MAPLE = CfgNode()
-    cfg.TRAINER.MAPLE.N_CTX = 2
-    cfg.TRAINER.MAPLE.CTX_INIT = "a photo of a"
-    cfg.TRAINER.MAPLE.PROMPT_DEPTH = 9  # layers with prompts; 1: only the input
-    cfg.TRAINER.MAPLE.PREC = "fp16"
 
-    cfg.TRAINER.KGCOOP = CfgNode()
-    cfg.TRAINER.KGCOOP.N_CTX = 4
-    cfg.TRAINER.KGCOOP.CTX_INIT = "a photo of a"
-    # Of 1 - cosine, as in the authors' code; the squared distance of their paper is twice that.
-    cfg.TRAINER.KGCOOP.W = 8.0
-    cfg.TRAINER.KGCOOP.PREC = "fp16"
-
-    cfg.TRAINER.CLIPFT = CfgNode()
-    cfg.TRAINER.CLIPFT.MODE = "FT-CE"  # or FT-Contrastive
-    cfg.TRAINER.CLIPFT.TRAIN_TEXT = True  # False: the image tower alone
-    cfg.TRAINER.CLIPFT.TRAIN_SCALE = False  # the temperature of the logits
-    cfg.TRAINER.CLIPFT.EPS = 1e-6  # of AdamW
-    cfg.TRAINER.CLIPFT.MAX_NORM = 1.0  # of the gradient
-    cfg.TRAINER.CLIPFT.PREC = "amp"
+def read_file(cfg: CfgNode, path: str, option: str = "--config-file") -> dict[str, Any]:
+    """The settings of a yaml file by key; a mistake in it is reported with its path."""
+    if Path(path).suffix not in YAML:
+        raise UserError(f'{option}: expected a {" or ".join(YAML)} file, got "{path}"')
+    try:
+        tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f'{option}: no file "{path}"') from None
+    except (OSError, UnicodeError, yaml.YAMLError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"{path}: not readable as YAML ({reason})") from error
+    if not isinstance(tree, dict | None):
+        raise UserError(f"{path}: expected nodes such as OPTIM, got a {type(tree).__name__}")
+    return {key: read_value(cfg, key, value, path) for key, value in _walk(cfg, tree or {})}
 
 
 def merge_file(cfg: CfgNode, path: str, option: str) -> None:
     """Merge a yaml file; a mistake in it is reported with its path."""
-    if not Path(path).is_file():
-        raise UserError(f'{option}: no file "{path}"')
-    try:
-        cfg.merge_from_file(path)
-    except KeyError as error:
-        raise UserError(f"{path}: {_unknown_key(cfg, str(error.args[0]))}") from error
-    except (ValueError, AssertionError, AttributeError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: {_first_line(error)}") from error
+    for key, value in read_file(cfg, path, option).items():
+        _assign(cfg, key, value)
 
 
-def merge_options(cfg: CfgNode, options: Sequence[str]) -> None:
-    """Merge ``KEY VALUE`` pairs; an integer is taken for a float key."""
+def pairs(options: Sequence[str]) -> dict[str, str]:
+    """``KEY VALUE KEY VALUE ...`` as a mapping."""
     if len(options) % 2:
         raise UserError(f"options come in pairs KEY VALUE; there is no value for {options[-1]}")
-    for key, value in zip(options[::2], options[1::2], strict=True):
-        node: Any = cfg
-        for part in key.split("."):
-            if not isinstance(node, CfgNode) or part not in node:
-                raise UserError(_unknown_key(cfg, key))
-            node = node[part]
-        if isinstance(node, float) and value.lstrip("+-").isdigit():
-            value += ".0"
-        try:
-            cfg.merge_from_list([key, value])
-        except (ValueError, AssertionError) as error:
-            raise UserError(
-                f"{key} takes a {type(node).__name__}, such as {node!r}; got {value!r}"
-            ) from error
+    return dict(zip(options[::2], options[1::2], strict=True))
+
+
+def read_value(cfg: CfgNode, key: str, value: Any, where: str = "") -> Any:
+    """A value as the kind of its key: as declared, or else as the tree's own value is."""
+    known = dict(_leaves(cfg))
+    if key in SETTINGS or key not in known:
+        return read(key, value, where)
+    # Settings of other people's methods, which are in the tree and not declared here.
+    value, kind = literal(value), type(known[key])
+    if (kind is float and type(value) is int) or {kind, type(value)} == {list, tuple}:
+        value = kind(value)
+    if type(value) is not kind and known[key] is not None:
+        prefix = f"{where}: " if where else ""
+        raise UserError(f"{prefix}{key} must be a {kind.__name__}, got {value!r}")
+    return value
+
+
+def check_cfg(cfg: Any, under: str = "") -> None:
+    """Refuse a tree in which a declared setting has a value that it does not take."""
+    for key, value in _leaves(cfg):
+        if key in SETTINGS and f"{key}.".startswith(f"{under}." if under else ""):
+            read(key, value)
 
 
 def resolve_epochs(cfg: CfgNode) -> None:
@@ -122,19 +151,26 @@ def resolve_epochs(cfg: CfgNode) -> None:
     cfg.OPTIM.MAX_EPOCH = fitting[0] if fitting else table[-1][1]
 
 
-def _unknown_key(cfg: CfgNode, key: str) -> str:
-    key = key.removeprefix("Non-existent config key: ")
-    matches = difflib.get_close_matches(key.upper(), _keys(cfg), n=1, cutoff=0.5)
-    hint = f'; did you mean "{matches[0]}"?' if matches else ""
-    return f'there is no config key "{key}"{hint}'
+def _walk(node: Any, tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Keys and values of a nested mapping, as deep as the nodes of the configuration go."""
+    for name, value in tree.items():
+        inner = node.get(name)
+        if isinstance(value, dict) and isinstance(inner, CfgNode):
+            yield from _walk(inner, value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
-def _keys(node: CfgNode, prefix: str = "") -> list[str]:
-    keys: list[str] = []
+def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in node.items():
-        keys += _keys(value, f"{prefix}{name}.") if isinstance(value, CfgNode) else [prefix + name]
-    return keys
+        if isinstance(value, CfgNode):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().replace("\n", " ")[:300]
+def _assign(cfg: CfgNode, key: str, value: Any) -> None:
+    *path, name = key.split(".")
+    for part in path:
+        cfg = cfg[part]
+    cfg[name] = value

@@ -17,11 +17,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from coop_cmp.config import add_settings
 from coop_cmp.errors import UserError
 from coop_cmp.losses.checks import check_number
 from coop_cmp.losses.cmp import Form, Reduction, check_settings, cmp_loss
+from coop_cmp.settings import choice, declare, number
 
 TrainerClass = TypeVar("TrainerClass", bound=type)
+
+declare(
+    "TRAINER.CMP",
+    LAMBDA=number(0.01, "weight of the penalty", low=0),
+    FORM=choice("ratio", ("ratio", "log"), "of equation 2, or of the boundedness proof"),
+    EPS=number(1e-10, "added to the sum of the competitors' probabilities", above=0),
+)
 
 
 class CMPenalty:
@@ -243,11 +252,7 @@ def plug(trainer_class: TrainerClass, register: bool = True) -> TrainerClass:
 
 def add_cmp_config(cfg: Any) -> None:
     """Add the node ``TRAINER.CMP`` with its defaults to a Dassl config that does not have it."""
-    if "CMP" in cfg.TRAINER:
-        return
-    node = type(cfg.TRAINER)()
-    node.LAMBDA, node.FORM, node.EPS = 0.01, "ratio", 1e-10
-    cfg.TRAINER.CMP = node
+    add_settings(cfg, "TRAINER.CMP")
 
 
 def _scope_of(cfg: Any) -> CMPenalty:

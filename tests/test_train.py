@@ -144,20 +144,36 @@ WRONG = {
     "weights": ([], ["MODEL.BACKBONE.WEIGHTS", "a.pt"], r'"a\.pt".*neither a file nor a tag'),
     "config file": (["--config-file", "no.yaml"], [], r'no file "no\.yaml"'),
     "key": ([], ["TRAINER.CMP.LAMDA", "1"], r'"TRAINER\.CMP\.LAMDA".*"TRAINER\.CMP\.LAMBDA"'),
-    "type": ([], ["OPTIM.LR", "fast"], r"OPTIM\.LR takes a float.*'fast'"),
+    "type": ([], ["OPTIM.LR", "fast"], r"OPTIM\.LR must be a number above 0, got 'fast'"),
     "pair": ([], ["OPTIM.LR"], r"no value for OPTIM\.LR"),
-    "lambda": ([], ["TRAINER.CMP.LAMBDA", "-1"], r"lambda must be .* >= 0"),
-    "form": ([], ["TRAINER.CMP.FORM", "square"], r"TRAINER\.CMP.*square"),
+    "lambda": (
+        [],
+        ["TRAINER.CMP.LAMBDA", "-1"],
+        r"TRAINER\.CMP\.LAMBDA must be a number from 0, got '-1'",
+    ),
+    "form": (
+        [],
+        ["TRAINER.CMP.FORM", "square"],
+        r"TRAINER\.CMP\.FORM must be ratio or log, got 'square'",
+    ),
     "no shots": ([], ["DATASET.NUM_SHOTS", "0"], r"NUM_SHOTS.*0"),
     "negative shots": ([], ["DATASET.NUM_SHOTS", "-3"], r"NUM_SHOTS.*-3"),
-    "precision": ([], ["TRAINER.COOP.PREC", "fp8"], r'fp32, amp, fp16, got "fp8"'),
+    "precision": ([], ["TRAINER.COOP.PREC", "fp8"], r"PREC must be fp32, amp or fp16, got 'fp8'"),
     "position": (
         [],
         ["TRAINER.COOP.CLASS_TOKEN_POSITION", "side"],
-        r'"end", "middle" or "front", got "side"',
+        r"POSITION must be end, middle or front, got 'side'",
     ),
-    "context": ([], ["TRAINER.COOP.N_CTX", "0"], r"N_CTX must be at least 1"),
-    "encoder": ([], ["MODEL.TEXT_ENCODER", "fast"], r'TEXT_ENCODER must be "shared" or "naive"'),
+    "context": (
+        [],
+        ["TRAINER.COOP.N_CTX", "0"],
+        r"N_CTX must be a whole number from 1 to 75, got '0'",
+    ),
+    "encoder": (
+        [],
+        ["MODEL.TEXT_ENCODER", "fast"],
+        r"TEXT_ENCODER must be shared or naive, got 'fast'",
+    ),
     "device": (["--device", "tpu9"], [], r'device "tpu9" cannot be used'),
     "input size": ([], ["INPUT.SIZE", "(48, 48)"], r"INPUT\.SIZE is \(48, 48\).*\(32, 32\)"),
     "model dir": (["--eval-only", "--model-dir", "no/where"], [], r"no model at .*no/where"),
@@ -180,7 +196,7 @@ def test_a_wrong_command_line_is_refused_in_one_line(name, call, tmp_path):
 def test_a_mistake_in_a_config_file_is_reported_with_its_path(call, tmp_path):
     for content, message in (
         ("TRAINER: {COOP: {M_CTX: 4}}", r'"TRAINER\.COOP\.M_CTX".*"TRAINER\.COOP\.N_CTX"'),
-        ("OPTIM: {LR: fast}", r"fast|str"),
+        ("OPTIM: {LR: fast}", r"OPTIM\.LR must be a number above 0, got 'fast'"),
         ("OPTIM: [", r"while parsing"),
     ):
         file = tmp_path / "bad.yaml"

@@ -12,11 +12,10 @@ from dassl.optim import build_lr_scheduler, build_optimizer
 from torch import Tensor, nn
 
 from coop_cmp.clip import LoadedCLIP, TextEncoder, load_clip
+from coop_cmp.config import check_cfg
 from coop_cmp.errors import UserError
 from trainers.checkpoint import load_learned
 from trainers.frozen import FeatureTrainer
-
-PRECISIONS = ("fp32", "amp", "fp16")
 
 
 class PromptedCLIP(nn.Module):
@@ -117,19 +116,7 @@ class PromptTrainer(FeatureTrainer):
 
     def check_cfg(self, cfg: Any) -> None:
         super().check_cfg(cfg)
-        node = cfg.TRAINER[self.node]
-        if node.PREC not in PRECISIONS:
-            raise UserError(
-                f"TRAINER.{self.node}.PREC must be one of {', '.join(PRECISIONS)}, "
-                f'got "{node.PREC}"'
-            )
-        if "N_CTX" in node and node.N_CTX < 1:
-            raise UserError(f"TRAINER.{self.node}.N_CTX must be at least 1, got {node.N_CTX}")
-        if cfg.MODEL.LEARNABLE_DTYPE not in ("fp32", "model"):
-            raise UserError(
-                'MODEL.LEARNABLE_DTYPE must be "fp32" or "model", '
-                f'got "{cfg.MODEL.LEARNABLE_DTYPE}"'
-            )
+        check_cfg(cfg)
 
     def build_model(self) -> None:
         cfg = self.cfg

@@ -17,11 +17,20 @@ from torch import Tensor, nn
 
 from coop_cmp import plug
 from coop_cmp.clip import LoadedCLIP, PromptLayout, clean, template_of, text_layout
-from coop_cmp.errors import UserError
+from coop_cmp.settings import PRECISIONS, choice, declare_trainer, flag, number
 from trainers.base import PromptedCLIP, PromptTrainer
 
-MODES = ("FT-CE", "FT-Contrastive")
 EXCLUDED = -1e4  # a logit that takes no part in a softmax, and is finite
+
+declare_trainer(
+    "CLIPFT",
+    MODE=choice("FT-CE", ("FT-CE", "FT-Contrastive"), "the loss"),
+    TRAIN_TEXT=flag(True, "False: the image tower alone"),
+    TRAIN_SCALE=flag(False, "train the temperature of the logits"),
+    EPS=number(1e-6, "of AdamW", above=0),
+    MAX_NORM=number(1.0, "of the gradient", above=0),
+    PREC=choice("amp", PRECISIONS, "precision"),
+)
 
 
 class FineTunedCLIP(PromptedCLIP):
@@ -102,14 +111,6 @@ class CLIPFT(PromptTrainer):
     def precision(self) -> Any:
         """``fp16`` is taken as ``amp``: weights in half precision cannot be trained."""
         return super().precision.replace("fp16", "amp")
-
-    def check_cfg(self, cfg: Any) -> None:
-        super().check_cfg(cfg)
-        node = cfg.TRAINER.CLIPFT
-        if node.MODE not in MODES:
-            raise UserError(f'TRAINER.CLIPFT.MODE must be {" or ".join(MODES)}, got "{node.MODE}"')
-        if node.MAX_NORM <= 0:
-            raise UserError(f"TRAINER.CLIPFT.MAX_NORM must be above 0, got {node.MAX_NORM}")
 
     def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
         return FineTunedCLIP(self.cfg, clip, classnames)

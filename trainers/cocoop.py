@@ -16,10 +16,18 @@ from torch import Tensor, nn
 
 from coop_cmp import plug
 from coop_cmp.clip import LoadedCLIP
+from coop_cmp.settings import PRECISIONS, choice, declare_trainer, integer, text
 from trainers.base import PromptedCLIP, PromptTrainer
 from trainers.coop import PromptLearner
 
 REDUCTION = 16
+
+declare_trainer(
+    "CoCoOp",
+    N_CTX=integer(16, "context vectors, where no words are given", low=1, high=75),
+    CTX_INIT=text("", "words to start from; empty: random vectors"),
+    PREC=choice("fp16", PRECISIONS, "precision"),
+)
 
 
 class ConditionalPromptLearner(PromptLearner):

@@ -15,7 +15,17 @@ from torch import Tensor, nn
 from coop_cmp import plug
 from coop_cmp.clip import LoadedCLIP, context_layout, word_vectors
 from coop_cmp.clip.prompts import Position
+from coop_cmp.settings import PRECISIONS, choice, declare_trainer, flag, integer, text
 from trainers.base import PromptedCLIP, PromptTrainer
+
+declare_trainer(
+    "CoOp",
+    N_CTX=integer(16, "context vectors, where no words are given", low=1, high=75),
+    CSC=flag(False, "a context of its own for every class"),
+    CTX_INIT=text("", "words to start from; empty: random vectors"),
+    PREC=choice("fp16", PRECISIONS, "precision"),
+    CLASS_TOKEN_POSITION=choice("end", ("end", "middle", "front"), "place of the class name"),
+)
 
 
 class PromptLearner(nn.Module):

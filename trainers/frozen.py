@@ -36,14 +36,6 @@ class FeatureTrainer(TrainerX):
             print(f"Feature store: not for {type(self).__name__}, which changes image features")
         return None
 
-    def check_cfg(self, cfg: Any) -> None:
-        super().check_cfg(cfg)
-        if cfg.INPUT.CACHED_VIEWS < 0:
-            raise UserError(
-                "INPUT.CACHED_VIEWS must be a number of views, or 0 for fresh augmentation, "
-                f"got {cfg.INPUT.CACHED_VIEWS}"
-            )
-
     def before_train(self) -> None:
         """Replace training images by cached views, if INPUT.CACHED_VIEWS asks for them."""
         super().before_train()

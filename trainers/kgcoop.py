@@ -15,11 +15,21 @@ from torch import Tensor
 
 from coop_cmp import plug
 from coop_cmp.clip import LoadedCLIP, clean, template_of, text_layout
+from coop_cmp.settings import PRECISIONS, choice, declare_trainer, integer, number, text
 from trainers.base import PromptedCLIP, PromptTrainer
 from trainers.coop import CoOpCLIP, PromptLearner
 
 # Where the method's authors use another template than zero-shot CLIP.
 ANCHOR_TEMPLATES = {"DescribableTextures": "a photo of a {}, a type of texture."}
+
+declare_trainer(
+    "KgCoOp",
+    N_CTX=integer(4, "context vectors, where no words are given", low=1, high=75),
+    CTX_INIT=text("a photo of a", "words to start from; empty: random vectors"),
+    # As in the authors' code; the squared distance of their paper is twice that.
+    W=number(8.0, "weight of 1 - cosine to the anchor", low=0),
+    PREC=choice("fp16", PRECISIONS, "precision"),
+)
 
 
 class KgCoOpCLIP(CoOpCLIP):

@@ -22,7 +22,16 @@ from coop_cmp.clip import (
     word_vectors,
 )
 from coop_cmp.errors import UserError
+from coop_cmp.settings import PRECISIONS, choice, declare_trainer, integer, text
 from trainers.base import PromptedCLIP, PromptTrainer
+
+declare_trainer(
+    "MaPLe",
+    N_CTX=integer(2, "vectors in each layer", low=1, high=75),
+    CTX_INIT=text("a photo of a", "words that the first layer starts from; empty: random"),
+    PROMPT_DEPTH=integer(9, "layers with prompts; 1: only the input", low=1),
+    PREC=choice("fp16", PRECISIONS, "precision"),
+)
 
 
 class MultiModalPromptLearner(nn.Module):

@@ -18,7 +18,18 @@ from coop_cmp.clip import LoadedCLIP, PromptLayout, context_layout
 from coop_cmp.clip.prompts import Position, token_ids
 from coop_cmp.errors import UserError
 from coop_cmp.penalty import penalty_logits
+from coop_cmp.settings import PRECISIONS, choice, declare_trainer, integer, number
 from trainers.base import PromptedCLIP, PromptTrainer
+
+declare_trainer(
+    "ProDA",
+    N_CTX=integer(16, "vectors of each context", low=1, high=75),
+    N_PROMPT=integer(32, "contexts", low=1, high=4096),
+    PROMPT_BS=integer(4, "contexts per step, a divisor of N_PROMPT", low=1),
+    ALPHA=number(0.1, "weight of the diversity of prompts", low=0),
+    PENALTY_ON=choice("mean", ("mean", "bound"), "the logits that predict, or those of the loss"),
+    PREC=choice("fp16", PRECISIONS, "precision"),
+)
 
 
 class PromptDistribution(nn.Module):
@@ -138,14 +149,6 @@ class ProDA(PromptTrainer):
 
     node = "PRODA"
     model: ProDACLIP
-
-    def check_cfg(self, cfg: Any) -> None:
-        super().check_cfg(cfg)
-        if cfg.TRAINER.PRODA.PENALTY_ON not in ("mean", "bound"):
-            raise UserError(
-                'TRAINER.PRODA.PENALTY_ON must be "mean" or "bound", '
-                f'got "{cfg.TRAINER.PRODA.PENALTY_ON}"'
-            )
 
     def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
         return ProDACLIP(self.cfg, clip, classnames)

@@ -17,22 +17,11 @@ from open_clip.pretrained import download_pretrained, get_pretrained_cfg
 from torch import Tensor
 
 from coop_cmp.errors import UserError, closest
+from coop_cmp.settings.defaults import OPENAI_NAMES
 
 Precision = Literal["fp32", "amp", "fp16"]
 Tokenizer = Callable[[list[str]], Tensor]
 
-# OpenAI's own architectures, by the names the CoOp codebase uses. They need QuickGELU.
-OPENAI_NAMES = {
-    "RN50": "RN50",
-    "RN101": "RN101",
-    "RN50x4": "RN50x4",
-    "RN50x16": "RN50x16",
-    "RN50x64": "RN50x64",
-    "ViT-B/32": "ViT-B-32",
-    "ViT-B/16": "ViT-B-16",
-    "ViT-L/14": "ViT-L-14",
-    "ViT-L/14@336px": "ViT-L-14-336",
-}
 # Entries of OpenAI's archives that describe the model and are not weights.
 NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")
 

@@ -154,7 +154,7 @@ def test_a_checkpoint_serves_as_the_weights_of_other_methods(build, tmp_path):
 
 
 def test_wrong_settings_are_refused_by_name(build):
-    with pytest.raises(UserError, match='MODE must be FT-CE or FT-Contrastive, got "FT"'):
+    with pytest.raises(UserError, match="MODE must be FT-CE or FT-Contrastive, got 'FT'"):
         build("CLIPFT", "TRAINER.CLIPFT.MODE", "FT")
-    with pytest.raises(UserError, match=r"MAX_NORM must be above 0, got 0\.0"):
+    with pytest.raises(UserError, match=r"MAX_NORM must be a number above 0, got 0\.0"):
         build("CLIPFT", "TRAINER.CLIPFT.MAX_NORM", 0.0)

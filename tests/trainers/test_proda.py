@@ -173,5 +173,5 @@ def test_the_penalty_is_on_the_logits_that_the_config_names(build, penalty_on):
 def test_wrong_settings_are_refused_by_name(build):
     with pytest.raises(UserError, match=r"N_PROMPT must be a multiple of PROMPT_BS.*got 8 and 3"):
         build("ProDA", "TRAINER.PRODA.PROMPT_BS", 3)
-    with pytest.raises(UserError, match=r'PENALTY_ON must be "mean" or "bound", got "both"'):
+    with pytest.raises(UserError, match=r"PENALTY_ON must be mean or bound, got 'both'"):
         build("ProDA", "TRAINER.PRODA.PENALTY_ON", "both")
