@@ -1,4 +1,5 @@
-"""TCPT: Sharifdeen et al., "Towards Calibrating Prompt Tuning of Vision-Language Models", CVPR 2026.
+"""TCPT: Sharifdeen et al., "Towards Calibrating Prompt Tuning of Vision-Language Models",
+CVPR 2026.
 
 A margin regulariser on the logits, and matching of the first two moments of the text features with
 those of zero-shot CLIP.
