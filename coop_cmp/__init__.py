@@ -5,16 +5,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from coop_cmp.losses.cmp import cmp_loss
-    from coop_cmp.penalty import CMPenalty, CMPMixin, add_cmp_config, penalty_logits, plug
+    from coop_cmp.penalty import (
+        CMPenalty,
+        CMPMixin,
+        add_cmp_config,
+        add_term_config,
+        penalty_logits,
+        plug,
+    )
+    from coop_cmp.scope import TermScope
 
 __version__ = "0.1.0"
 
-__all__ = ["CMPMixin", "CMPenalty", "add_cmp_config", "cmp_loss", "penalty_logits", "plug"]
+__all__ = [
+    "CMPMixin",
+    "CMPenalty",
+    "TermScope",
+    "add_cmp_config",
+    "add_term_config",
+    "cmp_loss",
+    "penalty_logits",
+    "plug",
+]
+_HOMES = {"cmp_loss": "coop_cmp.losses.cmp", "TermScope": "coop_cmp.scope"}
 
 
 def __getattr__(name: str) -> Any:
     # Sweeps and tables work without torch, which takes seconds to load: import it on demand.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = "coop_cmp.losses.cmp" if name == "cmp_loss" else "coop_cmp.penalty"
-    return getattr(import_module(home), name)
+    return getattr(import_module(_HOMES.get(name, "coop_cmp.penalty")), name)

@@ -15,8 +15,8 @@ from dassl.engine import TRAINER_REGISTRY
 from dassl.optim import build_optimizer
 from torch import Tensor, nn
 
-from coop_cmp import plug
 from coop_cmp.clip import LoadedCLIP, PromptLayout, clean, template_of, text_layout
+from coop_cmp.penalty import plug_all
 from coop_cmp.settings import PRECISIONS, choice, declare_trainer, flag, number
 from trainers.base import PromptedCLIP, PromptTrainer
 
@@ -94,6 +94,7 @@ def contrastive_loss(products: Tensor, label: Tensor) -> Tensor:
     return (F.cross_entropy(products, pair) + F.cross_entropy(products.t(), pair)) / 2
 
 
+@plug_all
 @TRAINER_REGISTRY.register()
 class CLIPFT(PromptTrainer):
     """Full fine-tuning, in single precision or under autocast."""
@@ -130,6 +131,3 @@ class CLIPFT(PromptTrainer):
     def set_model_mode(self, mode: str = "train", names: Any = None) -> None:
         """Always ``eval``: BatchNorm keeps CLIP's statistics."""
         super().set_model_mode("eval", names)
-
-
-CLIPFT_CMP = plug(CLIPFT)

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
-from coop_cmp import plug
 from coop_cmp.clip import LoadedCLIP
+from coop_cmp.penalty import plug_all
 from coop_cmp.settings import PRECISIONS, choice, declare_trainer, integer, text
 from trainers.base import PromptedCLIP, PromptTrainer
 from trainers.coop import PromptLearner
@@ -70,6 +70,7 @@ class CoCoOpCLIP(PromptedCLIP):
         """There is no classifier for all images."""
 
 
+@plug_all
 @TRAINER_REGISTRY.register()
 class CoCoOp(PromptTrainer):
     """Conditional context optimisation: cross-entropy, in the context and the meta-net."""
@@ -78,6 +79,3 @@ class CoCoOp(PromptTrainer):
 
     def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
         return CoCoOpCLIP(self.cfg, clip, classnames)
-
-
-CoCoOp_CMP = plug(CoCoOp)

@@ -12,9 +12,9 @@ import torch
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
-from coop_cmp import plug
 from coop_cmp.clip import LoadedCLIP, context_layout, word_vectors
 from coop_cmp.clip.prompts import Position
+from coop_cmp.penalty import plug_all
 from coop_cmp.settings import PRECISIONS, choice, declare_trainer, flag, integer, text
 from trainers.base import PromptedCLIP, PromptTrainer
 
@@ -75,6 +75,7 @@ class CoOpCLIP(PromptedCLIP):
         return self.text_encoder(self.prompt_learner.layout, self.prompt_learner.ctx)
 
 
+@plug_all
 @TRAINER_REGISTRY.register()
 class CoOp(PromptTrainer):
     """Context optimisation: cross-entropy of the class logits, in the context vectors only."""
@@ -85,6 +86,3 @@ class CoOp(PromptTrainer):
         node = self.cfg.TRAINER.COOP
         learner = PromptLearner(node, clip, classnames, node.CSC, node.CLASS_TOKEN_POSITION)
         return CoOpCLIP(self.cfg, clip, learner)
-
-
-CoOp_CMP = plug(CoOp)

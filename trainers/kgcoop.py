@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor
 
-from coop_cmp import plug
 from coop_cmp.clip import LoadedCLIP, clean, template_of, text_layout
+from coop_cmp.penalty import plug_all
 from coop_cmp.settings import PRECISIONS, choice, declare_trainer, integer, number, text
 from trainers.base import PromptedCLIP, PromptTrainer
 from trainers.coop import CoOpCLIP, PromptLearner
@@ -64,6 +64,7 @@ class KgCoOpCLIP(CoOpCLIP):
         }
 
 
+@plug_all
 @TRAINER_REGISTRY.register()
 class KgCoOp(PromptTrainer):
     """Knowledge-guided context optimisation."""
@@ -73,6 +74,3 @@ class KgCoOp(PromptTrainer):
 
     def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
         return KgCoOpCLIP(self.cfg, clip, classnames)
-
-
-KgCoOp_CMP = plug(KgCoOp)

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
-from coop_cmp import plug
 from coop_cmp.clip import (
     LoadedCLIP,
     check_vision_transformer,
@@ -22,6 +21,7 @@ from coop_cmp.clip import (
     word_vectors,
 )
 from coop_cmp.errors import UserError
+from coop_cmp.penalty import plug_all
 from coop_cmp.settings import PRECISIONS, choice, declare_trainer, integer, text
 from trainers.base import PromptedCLIP, PromptTrainer
 
@@ -104,6 +104,7 @@ class MaPLeCLIP(PromptedCLIP):
         return self.text_encoder(learner.layout, learner.ctx, list(learner.compound_prompts_text))
 
 
+@plug_all
 @TRAINER_REGISTRY.register()
 class MaPLe(PromptTrainer):
     """Multi-modal prompt learning: cross-entropy of the class logits."""
@@ -119,6 +120,3 @@ class MaPLe(PromptTrainer):
 
     def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
         return MaPLeCLIP(self.cfg, clip, classnames)
-
-
-MaPLe_CMP = plug(MaPLe)

@@ -13,11 +13,10 @@ import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
-from coop_cmp import plug
 from coop_cmp.clip import LoadedCLIP, PromptLayout, context_layout
 from coop_cmp.clip.prompts import Position, token_ids
 from coop_cmp.errors import UserError
-from coop_cmp.penalty import penalty_logits
+from coop_cmp.penalty import penalty_logits, plug_all
 from coop_cmp.settings import PRECISIONS, choice, declare_trainer, integer, number
 from trainers.base import PromptedCLIP, PromptTrainer
 
@@ -143,6 +142,7 @@ def margin_variance(samples: Tensor, image_features: Tensor, label: Tensor) -> T
         return variance.clamp(min=0).scatter(1, label[:, None], 0)
 
 
+@plug_all
 @TRAINER_REGISTRY.register()
 class ProDA(PromptTrainer):
     """Prompt distribution learning."""
@@ -156,6 +156,3 @@ class ProDA(PromptTrainer):
     def forward_backward(self, batch: dict[str, Any]) -> dict[str, float]:
         self.model.step = self.epoch * self.num_batches + self.batch_idx
         return super().forward_backward(batch)
-
-
-ProDA_CMP = plug(ProDA)

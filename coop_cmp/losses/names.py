@@ -6,12 +6,49 @@ module works without torch, so that sweeps and tables can read names cheaply.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
+
+from coop_cmp.settings import SETTINGS, Setting, choice, declare, number
 
 WEIGHT = "LAMBDA"  # the setting that weighs a term which is added to the cross-entropy
 Need = Literal["zero_shot_logits", "text_features"]
+
+declare(
+    "TRAINER.CMP",
+    LAMBDA=number(0.01, "weight of the penalty", low=0),
+    FORM=choice("ratio", ("ratio", "log"), "of equation 2, or of the boundedness proof"),
+    EPS=number(1e-10, "added to the sum of the competitors' probabilities", above=0),
+)
+declare("TRAINER.LS", LAMBDA=number(0.05, "share of the target for all classes", low=0, high=1))
+declare("TRAINER.FOCAL", GAMMA=number(3.0, "exponent; 0 is cross-entropy", low=0))
+declare(
+    "TRAINER.FLSD",
+    GAMMA=number(3.0, "exponent of samples whose probability reaches the threshold", low=0),
+    GAMMA_UNSURE=number(5.0, "exponent of all others", low=0),
+    THRESHOLD=number(0.2, "of the true class's probability", low=0, high=1),
+)
+declare("TRAINER.ECP", LAMBDA=number(0.1, "weight of the entropy", low=0))
+declare(
+    "TRAINER.MBLS",
+    LAMBDA=number(0.1, "weight of the distances", low=0),
+    MARGIN=number(10.0, "distance to the largest logit that costs nothing", low=0),
+)
+declare("TRAINER.MDCA", LAMBDA=number(1.0, "weight of the term", low=0))
+declare("TRAINER.DCA", LAMBDA=number(1.0, "weight of the term", low=0))
+declare(
+    "TRAINER.MMCE",
+    LAMBDA=number(2.0, "weight of the term", low=0),
+    WIDTH=number(0.4, "of the kernel", above=0),
+)
+declare("TRAINER.ZSPENALTY", LAMBDA=number(10.0, "weight of the distances", low=0))
+declare(
+    "TRAINER.TCPT",
+    LAMBDA=number(1.0, "weight of the whole term", low=0),
+    ALPHA=number(0.1, "weight of the mean margin", low=0),
+    BETA=number(0.01, "weight of the margin's variance", low=0),
+    MOMENTS=number(5.0, "weight of the distance of the text features' moments", low=0),
+)
 
 
 @dataclass(frozen=True)
@@ -21,14 +58,11 @@ class Term:
     Attributes:
         name: The end of its trainers' names.
         title: For people.
-        settings: Keys of its config node, with their defaults. In lower case they are the arguments
-            of its function, except for the weight.
         needs: What its function takes besides logits and labels.
     """
 
     name: str
     title: str
-    settings: Mapping[str, float | str] = field(default_factory=dict)
     needs: tuple[Need, ...] = ()
 
     @property
@@ -37,45 +71,38 @@ class Term:
         return self.name.upper()
 
     @property
+    def settings(self) -> dict[str, Setting]:
+        """Its settings by key; in lower case, all but the weight are arguments of its function."""
+        prefix = f"TRAINER.{self.node}."
+        return {k.removeprefix(prefix): s for k, s in SETTINGS.items() if k.startswith(prefix)}
+
+    @property
     def weight_key(self) -> str | None:
         """The setting that is 0 for the plain trainer; None if the term replaces cross-entropy."""
-        return WEIGHT if WEIGHT in self.settings else None
+        return None if self.replaces else WEIGHT
 
     @property
     def replaces(self) -> bool:
         """Whether it takes the place of the cross-entropy."""
-        return self.weight_key is None
+        return WEIGHT not in self.settings
 
 
 TERMS: dict[str, Term] = {
     term.name: term
     for term in (
-        Term(
-            "CMP",
-            "the confidence misalignment penalty",
-            {"LAMBDA": 0.01, "FORM": "ratio", "EPS": 1e-10},
-        ),
-        Term("LS", "label smoothing", {"LAMBDA": 0.05}),
-        Term("Focal", "the focal loss", {"GAMMA": 3.0}),
-        Term(
-            "FLSD",
-            "the sample-dependent focal loss",
-            {"GAMMA": 3.0, "GAMMA_UNSURE": 5.0, "THRESHOLD": 0.2},
-        ),
-        Term("ECP", "the penalty on confident outputs", {"LAMBDA": 0.1}),
-        Term("MbLS", "margin-based label smoothing", {"LAMBDA": 0.1, "MARGIN": 10.0}),
-        Term("MDCA", "the multi-class difference of confidence and accuracy", {"LAMBDA": 1.0}),
-        Term("DCA", "the difference of confidence and accuracy", {"LAMBDA": 1.0}),
-        Term("MMCE", "the maximum mean calibration error", {"LAMBDA": 2.0, "WIDTH": 0.4}),
+        Term("CMP", "the confidence misalignment penalty"),
+        Term("LS", "label smoothing"),
+        Term("Focal", "the focal loss"),
+        Term("FLSD", "the sample-dependent focal loss"),
+        Term("ECP", "the penalty on confident outputs"),
+        Term("MbLS", "margin-based label smoothing"),
+        Term("MDCA", "the multi-class difference of confidence and accuracy"),
+        Term("DCA", "the difference of confidence and accuracy"),
+        Term("MMCE", "the maximum mean calibration error"),
         Term("Brier", "the Brier score"),
-        Term("ZSNorm", "zero-shot normalisation", needs=("zero_shot_logits",)),
-        Term("ZSPenalty", "the zero-shot range penalty", {"LAMBDA": 10.0}, ("zero_shot_logits",)),
-        Term(
-            "TCPT",
-            "margin regularisation and text moment matching",
-            {"LAMBDA": 1.0, "ALPHA": 0.1, "BETA": 0.01, "MOMENTS": 5.0},
-            ("text_features",),
-        ),
+        Term("ZSNorm", "zero-shot normalisation", ("zero_shot_logits",)),
+        Term("ZSPenalty", "the zero-shot range penalty", ("zero_shot_logits",)),
+        Term("TCPT", "margin regularisation and text moment matching", ("text_features",)),
     )
 }
 

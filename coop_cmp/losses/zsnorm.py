@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from coop_cmp.errors import UserError
 from coop_cmp.losses.checks import wide
+from coop_cmp.losses.focal import true_log_probability
 
 
 def zsnorm_loss(logits: Tensor, labels: Tensor, zero_shot_logits: Tensor) -> Tensor:
@@ -23,7 +23,7 @@ def zsnorm_loss(logits: Tensor, labels: Tensor, zero_shot_logits: Tensor) -> Ten
         zero_shot_logits: Of the same images, shape [N, C].
     """
     logits, labels = wide(logits, labels)
-    return F.cross_entropy(to_zero_shot_range(logits, zero_shot_logits), labels)
+    return -true_log_probability(to_zero_shot_range(logits, zero_shot_logits), labels).mean()
 
 
 def to_zero_shot_range(logits: Tensor, zero_shot_logits: Tensor) -> Tensor:

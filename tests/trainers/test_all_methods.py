@@ -9,6 +9,7 @@ from dassl.engine import TRAINER_REGISTRY
 
 from coop_cmp.clip import LoadedCLIP
 from coop_cmp.errors import UserError
+from coop_cmp.losses.names import TERMS
 from tests.trainers.conftest import METHODS, steps
 from trainers.cocoop import ConditionalPromptLearner
 from trainers.coop import PromptLearner
@@ -179,5 +180,7 @@ def test_a_checkpoint_of_another_method_or_size_is_refused(build, tmp_path):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_has_a_registered_twin(method):
-    assert TRAINER_REGISTRY.get(f"{method}_CMP").__mro__[2].__name__ == method
+def test_every_method_has_a_registered_twin_for_every_term(method):
+    for term in TERMS:
+        mixin, trainer = TRAINER_REGISTRY.get(f"{method}_{term}").__bases__
+        assert (mixin.term, trainer.__name__) == (term, method)
