@@ -124,6 +124,8 @@ def plug(trainer_class: TrainerClass, register: bool = True, term: str = "CMP") 
         raise UserError(f"plug: {trainer_class.__name__} already carries the penalty")
     if not hasattr(trainer_class, "forward_backward"):
         raise UserError(f"plug: {trainer_class.__name__} has no forward_backward; is it a trainer?")
+    if not getattr(trainer_class, "cross_entropy", True):
+        raise UserError(f"plug: {trainer_class.__name__} trains with no cross-entropy to add to")
     doc = f"{trainer_class.__name__} with {TERMS[term].title}."
     members = {"__doc__": doc, "__module__": trainer_class.__module__}
     bases = (mixin_of(term), trainer_class)

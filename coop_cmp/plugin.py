@@ -70,7 +70,9 @@ def twins(trainers: list[str]) -> dict[str, str]:
     from dassl.engine import TRAINER_REGISTRY, TrainerBase
 
     def trains(name: str) -> bool:
-        return TRAINER_REGISTRY.get(name).forward_backward is not TrainerBase.forward_backward
+        trainer = TRAINER_REGISTRY.get(name)
+        trained = trainer.forward_backward is not TrainerBase.forward_backward
+        return trained and getattr(trainer, "cross_entropy", True)
 
     return {n: twin_of(n) for n in trainers if split_trainer(n)[1] is None and trains(n)}
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import open_clip
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
+import train
 from coop_cmp.clip import LoadedCLIP, add_models, load_clip
 
 ROOT = Path(__file__).parents[1]
+FOLDER = ("--dataset-config-file", str(ROOT / "configs/datasets/folder.yaml"))
+SHORT = ("OPTIM.MAX_EPOCH", "3", "DATALOADER.TEST.BATCH_SIZE", "5", "DATASET.NUM_SHOTS", "2")
 TINY = {
     "embed_dim": 32,
     "vision_cfg": {
@@ -59,3 +66,41 @@ def tiny_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_clip(tiny_weights: Path) -> LoadedCLIP:
     """A freshly loaded TinyCLIP."""
     return load_clip("TinyCLIP")
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Random pictures of three classes: of each 2 for training, 1 for validation, 4 for tests."""
+    draw = np.random.default_rng(0)
+    for part, count in (("train", 2), ("val", 1), ("test", 4)):
+        for name in ("cat", "dog", "tree"):
+            folder = tmp_path / "data" / part / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                pixels = draw.integers(0, 256, (40, 48, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{i}.png")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def run(tiny_weights, pictures, tmp_path, monkeypatch, capsys):
+    """Run train.py with a store below tmp_path: its logits [N, C] and what it printed."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def run_once(name: str, *options: str, trainer: str = "CoOp_CMP", code: int = 0) -> Any:
+        method = trainer.removesuffix("_CMP").replace("ZeroshotCLIP", "CoOp")
+        config = str(ROOT / f"configs/trainers/{method}/glyph.yaml")
+        arguments = ["--root", str(pictures), "--seed", "1", *FOLDER, "--config-file", config]
+        arguments += ["--trainer", trainer, "--output-dir", str(tmp_path / name)]
+        flags = [option for option in options if option.startswith("--")]
+        settings = [option for option in options if not option.startswith("--")]
+        backbone = ("MODEL.BACKBONE.NAME", "TinyCLIP")
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", sys.stdout)  # the logger replaces it
+            assert train.run([*arguments, *flags, *backbone, *SHORT, *settings]) == code
+        output = capsys.readouterr()
+        if code:
+            return output.err
+        return np.load(tmp_path / name / "predictions.npz")["logits"], output.out
+
+    return run_once

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import random
 import re
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,53 +18,10 @@ from torch import nn
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 
-import train
 from coop_cmp.clip.features import describe_transform, encode, serve, tower_digest
 from coop_cmp.clip.views import AugmentedViews
-from tests.conftest import ROOT
 from tests.small_clip import small_clip
 from trainers.base import PromptedCLIP
-
-FOLDER = ("--dataset-config-file", str(ROOT / "configs/datasets/folder.yaml"))
-SHORT = ("OPTIM.MAX_EPOCH", "3", "DATALOADER.TEST.BATCH_SIZE", "5", "DATASET.NUM_SHOTS", "2")
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """Random pictures of three classes: of each 2 for training, 1 for validation, 4 for tests."""
-    draw = np.random.default_rng(0)
-    for part, count in (("train", 2), ("val", 1), ("test", 4)):
-        for name in ("cat", "dog", "tree"):
-            folder = tmp_path / "data" / part / name
-            folder.mkdir(parents=True)
-            for i in range(count):
-                pixels = draw.integers(0, 256, (40, 48, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(folder / f"{i}.png")
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def run(tiny_weights, data, tmp_path, monkeypatch, capsys):
-    """Run train.py with a store below tmp_path: its logits [N, C] and what it printed."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-
-    def run_once(name: str, *options: str, trainer: str = "CoOp_CMP", code: int = 0) -> Any:
-        method = trainer.removesuffix("_CMP").replace("ZeroshotCLIP", "CoOp")
-        config = str(ROOT / f"configs/trainers/{method}/glyph.yaml")
-        arguments = ["--root", str(data), "--seed", "1", *FOLDER, "--config-file", config]
-        arguments += ["--trainer", trainer, "--output-dir", str(tmp_path / name)]
-        flags = [option for option in options if option.startswith("--")]
-        settings = [option for option in options if not option.startswith("--")]
-        backbone = ("MODEL.BACKBONE.NAME", "TinyCLIP")
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "stdout", sys.stdout)  # the logger replaces it
-            assert train.run([*arguments, *flags, *backbone, *SHORT, *settings]) == code
-        output = capsys.readouterr()
-        if code:
-            return output.err
-        return np.load(tmp_path / name / "predictions.npz")["logits"], output.out
-
-    return run_once
 
 
 def stored(tmp_path: Path) -> int:
@@ -143,9 +99,9 @@ def test_the_same_weights_with_another_number_of_heads_change_the_key():
     assert tower_digest(one.eval()) == tower_digest(one.train())
 
 
-def test_a_changed_image_file_changes_the_key(run, data, tmp_path):
+def test_a_changed_image_file_changes_the_key(run, pictures, tmp_path):
     before, _ = run("before", trainer="ZeroshotCLIP")
-    Image.new("RGB", (40, 48)).save(data / "test" / "cat" / "2.png")
+    Image.new("RGB", (40, 48)).save(pictures / "test" / "cat" / "2.png")
     after, _ = run("after", trainer="ZeroshotCLIP")
     assert stored(tmp_path) == 2
     assert (before != after).any(axis=1).nonzero()[0].tolist() == [2]

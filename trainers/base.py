@@ -57,9 +57,17 @@ class PromptedCLIP(nn.Module):
         return F.normalize(self.encode_text().float(), dim=-1)
 
     def similarity(self, image_features: Tensor, text_features: Tensor) -> Tensor:
-        """Scaled products [B, C] of features [B, E] and [C, E], in single precision."""
+        """Scaled products [B, C], in single precision.
+
+        Args:
+            image_features: [B, E]
+            text_features: [C, E], or [B, C, E] if every image has its own.
+        """
         with torch.autocast(image_features.device.type, enabled=False):
-            return self.logit_scale.float().exp() * image_features @ text_features.t()
+            scale = self.logit_scale.float().exp()
+            if text_features.dim() == 3:
+                return scale * (text_features @ image_features[..., None])[..., 0]
+            return scale * image_features @ text_features.t()
 
     def classify(self, image_features: Tensor) -> Tensor:
         """Logits [B, C] in single precision for normalised image features [B, E]."""
@@ -93,11 +101,13 @@ class PromptTrainer(FeatureTrainer):
     Attributes:
         folders: Where checkpoints are: the folder of our own, then those of other codebases.
         unused: Beginnings of the names that other codebases store and nobody needs.
+        cross_entropy: False for a method without one, to which no term could be added: no twins.
     """
 
     node: str
     folders: ClassVar[tuple[str, ...]] = ("prompt_learner",)
     unused: ClassVar[tuple[str, ...]] = ()
+    cross_entropy: ClassVar[bool] = True
     model: Any  # a PromptedCLIP; Dassl's own trainers have other models
 
     def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
@@ -61,10 +60,7 @@ class CoCoOpCLIP(PromptedCLIP):
         """Logits [B, C] in single precision for normalised image features [B, E]."""
         contexts = self.prompt_learner(image_features)
         text = self.text_encoder(self.prompt_learner.layout, contexts)  # [B, C, E]
-        text = F.normalize(text.float(), dim=-1)
-        with torch.autocast(text.device.type, enabled=False):
-            products = (text @ image_features[..., None])[..., 0]
-            return self.logit_scale.float().exp() * products
+        return self.similarity(image_features, F.normalize(text.float(), dim=-1))
 
     def classifier(self) -> None:
         """There is no classifier for all images."""

@@ -45,6 +45,7 @@ class ZeroshotCLIP(PromptTrainer):
     """One template per data set."""
 
     node = "COOP"
+    cross_entropy = False
 
     def templates(self) -> tuple[str, ...]:
         return (template_of(self.cfg),)

@@ -35,12 +35,16 @@ class StoredFeatures(Dataset[Batch]):
     def __len__(self) -> int:
         return len(self.paths)
 
-    def __getitem__(self, indices: list[int]) -> Batch:
-        rows = torch.tensor(indices)
+    def of(self, rows: Tensor) -> Tensor:
+        """The features [B, E] that stand for some images."""
         views = len(self.features)
         view = torch.randint(views, rows.shape) if views > 1 else torch.zeros_like(rows)
+        return self.features[view, rows]
+
+    def __getitem__(self, indices: list[int]) -> Batch:
+        rows = torch.tensor(indices)
         return {
-            "img": self.features[view, rows],
+            "img": self.of(rows),
             "label": self.labels[rows],
             "domain": self.domains[rows],
             "impath": [self.paths[i] for i in indices],
@@ -48,14 +52,16 @@ class StoredFeatures(Dataset[Batch]):
         }
 
 
-def serve(loader: DataLoader[Batch], features: Tensor) -> DataLoader[Batch]:
+def serve(
+    loader: DataLoader[Batch], features: Any, kind: type[StoredFeatures] = StoredFeatures
+) -> DataLoader[Batch]:
     """A loader with the same batches as another, with features [V, N, E] in place of images.
 
     A real data loader, since it uses the random generator as the other would: what comes after it
     must not depend on where features come from.
     """
     source: Any = loader.dataset
-    dataset = StoredFeatures(features, source.data_source)
+    dataset = kind(features, source.data_source)
     return DataLoader(dataset, None, sampler=loader.batch_sampler, collate_fn=_as_it_is)
 
 
@@ -117,7 +123,7 @@ def describe_transform(transform: Any) -> str:
     steps = getattr(transform, "transforms", None)
     name = type(transform).__qualname__
     if type(transform).__repr__ is object.__repr__:  # it would show an address in memory
-        return f"{name}({sorted(vars(transform).items())})"
+        return f"{name}({[(k, describe_transform(v)) for k, v in sorted(vars(transform).items())]})"
     if isinstance(steps, list | tuple):
         settings = {k: v for k, v in vars(transform).items() if k == "p"}
         return f"{name}({settings}, [{', '.join(map(describe_transform, steps))}])"

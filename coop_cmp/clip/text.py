@@ -99,6 +99,10 @@ class TextEncoder(nn.Module):
         grouped = any(t.dim() == 3 for t in (context, *deep))
         return features if grouped else features[0]
 
+    def prompts_at_once(self, layout: PromptLayout) -> int:
+        """How many prompts per class fit in the budget without a graph; 0 if not even one."""
+        return self._token_limit(graph=False) // layout.n_tokens
+
     def _shared(self, layout: PromptLayout, inputs: Sequence[Tensor]) -> Tensor:
         """Run every distinct token once, in chunks of groups and classes that fit the budget."""
         graph = torch.is_grad_enabled() and any(

@@ -8,7 +8,7 @@ training. It is another protocol, and results are marked.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -113,21 +113,42 @@ class FrozenFeatures:
         def compute() -> Tensor:
             return encode(dataset, batch_size, loader.num_workers, self.encode_image)
 
+        source: Any = loader.dataset
+        drawn = [views, self.cfg.SEED] if views else []
+        return self._fetch(compute, what, source.data_source, source.transform, batch_size, drawn)
+
+    def _fetch(
+        self,
+        compute: Callable[[], Tensor],
+        what: str,
+        items: Sequence[Any],
+        transform: Any,
+        batch_size: int,
+        views: list[int],
+    ) -> Tensor:
+        """Computed features from the store, by all that they depend on.
+
+        Args:
+            compute: Makes them.
+            what: They are, for people.
+            items: The images.
+            transform: Of an image.
+            batch_size: Images encoded at once.
+            views: Numbers that random views depend on.
+        """
         if self.store is None:
             return compute()
-        source: Any = loader.dataset
-        images = len(source.data_source)
         names = f"{self.cfg.DATASET.NAME}, {self.cfg.MODEL.BACKBONE.NAME}"
         return self.store.fetch(
             {
-                "about": f"{what} of {images} images ({names})",
+                "about": f"{what} of {len(items)} images ({names})",
                 "tower": self._tower,
                 "precision": self.precision,
                 "device": next(self.visual.parameters()).device.type,
                 "batch": batch_size,
-                "transform": describe_transform(source.transform),
-                "files": files_digest([item.impath for item in source.data_source]),
-                "views": [views, self.cfg.SEED] if views else [],
+                "transform": describe_transform(transform),
+                "files": files_digest([item.impath for item in items]),
+                "views": views,
                 "versions": {package.__name__: package.__version__ for package in PACKAGES},
                 "format": FORMAT,
             },

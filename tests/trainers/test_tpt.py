@@ -1,0 +1,235 @@
+"""Test-time prompt tuning: against plain loops, from end to end, and with wrong settings."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from yacs.config import CfgNode
+
+from coop_cmp.clip import LoadedCLIP, many_views
+from coop_cmp.errors import UserError
+from coop_cmp.penalty import plug
+from coop_cmp.plugin import twins
+from coop_cmp.tuning import (
+    confident_logits,
+    dispersion,
+    first_step,
+    marginal_entropy,
+    orthogonality,
+)
+from tests.small_clip import small_clip, tokenizer
+from tests.trainers import plain_tpt
+from trainers.base import PromptedCLIP
+from trainers.tpt import TPT, TunedCLIP
+
+NAMES = ["cat", "dog house", "tall red bus stop", "kite", "grand piano", "tree"]
+WEIGHT = 3.0
+TERMS = {
+    "TPT": (None, None),
+    "CTPT": (
+        lambda text: -WEIGHT * dispersion(text),
+        lambda text: -WEIGHT * plain_tpt.spread(text),
+    ),
+    "OTPT": (
+        lambda text: WEIGHT * orthogonality(text),
+        lambda text: WEIGHT * plain_tpt.reflected(text),
+    ),
+}
+
+
+def unit(*shape: int, seed: int = 0) -> Tensor:
+    return F.normalize(torch.randn(shape, generator=torch.Generator().manual_seed(seed)), dim=-1)
+
+
+def model_of(kind: str = "shared", budget_mb: int = 64, term: Any = None, views: int = 16) -> Any:
+    """A tuned model on the small random CLIP, with six classes."""
+    clip = small_clip("vit")
+    node = CfgNode({"N_CTX": 4, "CTX_INIT": "a photo of a", "PREC": "fp32"})
+    node.VIEWS, node.CONFIDENT = views, 0.25
+    optim = {"NAME": "adamw", "LR": plain_tpt.RATE, "WEIGHT_DECAY": plain_tpt.DECAY}
+    optim |= {"STAGED_LR": False, "ADAM_BETA1": 0.9, "ADAM_BETA2": 0.999}
+    cfg = CfgNode({"TRAINER": {"TPT": node}, "OPTIM": optim})
+    cfg.MODEL = CfgNode({"TEXT_ENCODER": kind, "TEXT_BUDGET_MB": budget_mb})
+    loaded = LoadedCLIP(clip, tokenizer, "small", "random", (16, 16))
+    return TunedCLIP(cfg, loaded, NAMES, term)
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_a_batch_is_tuned_as_each_image_alone_by_a_plain_loop(name):
+    ours, plain = TERMS[name]
+    model = model_of(term=ours)
+    views = unit(5, 16, 24)
+    start = model.prompt_learner.ctx.detach()
+    prompts = tokenizer([f"a photo of a {name}." for name in NAMES])
+    scale = model.logit_scale.exp().item()
+    contexts, logits = model.tune(views), model(views)
+    for image, context, logit in zip(views, contexts, logits, strict=True):
+        tuned, expected = plain_tpt.tune(
+            small_clip("vit"), prompts, start, image, scale, count=4, term=plain
+        )
+        assert (context - start).abs().max() > 1e-3
+        torch.testing.assert_close(context, tuned, atol=1e-5, rtol=0)
+        torch.testing.assert_close(logit, expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("budget", [None, 150_000, 400_000])
+def test_the_naive_encoder_and_a_small_budget_tune_the_same(budget):
+    """The smaller budget holds one image at a time, and no graph of all classes at once."""
+    term = TERMS["CTPT"][0]
+    views = unit(5, 16, 24)
+    model = model_of("shared" if budget else "naive", term=term)
+    if budget:
+        model.text_encoder.budget = budget
+        model.at_once = model.text_encoder.prompts_at_once(model.prompt_learner.layout)
+    assert model.at_once == {None: 1, 150_000: 1, 400_000: 3}[budget]
+    torch.testing.assert_close(model(views), model_of(term=term)(views), atol=1e-4, rtol=0)
+
+
+def test_images_are_tuned_apart_and_from_the_same_start():
+    model = model_of()
+    views = unit(4, 16, 24)
+    together = model(views)
+    for i in (3, 0, 2):
+        torch.testing.assert_close(model(views[i : i + 1])[0], together[i], atol=1e-5, rtol=0)
+
+
+def test_the_least_uncertain_views_are_chosen():
+    logits = torch.tensor([[[0.0, 0.0], [4.0, 0.0], [0.0, 1.0], [0.0, 9.0]]])
+    assert confident_logits(logits, 2).tolist() == [[[0.0, 9.0], [4.0, 0.0]]]
+
+
+def test_the_entropy_is_that_of_the_mean_prediction_and_survives_certainty():
+    logits = torch.randn(3, 4, 5, dtype=torch.float64)
+    mean = logits.softmax(-1).mean(1)
+    torch.testing.assert_close(marginal_entropy(logits), -(mean * mean.log()).sum(-1))
+    certain = torch.zeros(1, 2, 3, requires_grad=True)
+    entropy = marginal_entropy(certain + torch.tensor([3e4, 0.0, -3e4]))
+    (gradient,) = torch.autograd.grad(entropy.sum(), certain)
+    assert entropy.item() == 0
+    assert gradient.isfinite().all()
+
+
+def test_the_closed_form_of_the_orthogonality_is_the_published_reflection():
+    text = F.normalize(torch.randn(7, 12, dtype=torch.float64), dim=1).requires_grad_()
+    pairs = [(term(text), term) for term in (orthogonality, plain_tpt.reflected)]
+    gradients = [torch.autograd.grad(value, text)[0] for value, _ in pairs]
+    torch.testing.assert_close(pairs[0][0], pairs[1][0])
+    torch.testing.assert_close(*gradients)
+    assert orthogonality(torch.eye(5)).item() == 0  # where the reflection divides 0 by 0
+
+
+def test_an_image_with_a_gradient_that_is_not_finite_keeps_the_context():
+    start, gradients = torch.ones(2, 3), torch.ones(3, 2, 3)
+    gradients[1, 0, 2] = torch.inf
+    stepped = first_step(start, gradients, partial(torch.optim.AdamW, lr=0.1, weight_decay=0.0))
+    assert torch.equal(stepped[1], start)
+    torch.testing.assert_close(stepped[[0, 2]], torch.full((2, 2, 3), 0.9))
+
+
+SMALL = ("TRAINER.TPT.VIEWS", "10", "TRAINER.TPT.CTX_INIT", "a photo of a")
+
+
+def test_without_a_step_it_is_zero_shot_clip(run):
+    still = (*SMALL, "OPTIM.LR", "1e-9")
+    template = ("DATASET.TEMPLATE", "a photo of a {}.")
+    tuned, said = run("tuned", *still, trainer="TPT")
+    zero_shot, _ = run("zero-shot", *template, trainer="ZeroshotCLIP")
+    np.testing.assert_allclose(tuned, zero_shot, atol=1e-4)
+    assert "kept 10 views, seed 1, of 12 images" in said
+    moved, _ = run("moved", *SMALL, trainer="TPT")
+    assert np.abs(moved - zero_shot).max() > 1e-3
+
+
+def test_from_a_trained_context_without_a_step_it_is_coop(run, tmp_path):
+    size = ("TRAINER.COOP.N_CTX", "5", "OPTIM.MAX_EPOCH", "2")
+    coop, _ = run("coop", *size, trainer="CoOp")
+    start = ("--eval-only", f"--model-dir={tmp_path / 'coop'}", "TRAINER.TPT.VIEWS", "10")
+    start += ("TRAINER.TPT.CTX_INIT", "", "TRAINER.TPT.N_CTX", "5")
+    tuned, _ = run("tuned", *start, "OPTIM.LR", "1e-9", trainer="CTPT")
+    np.testing.assert_allclose(tuned, coop, atol=1e-4)
+    error = run("short", *start, "TRAINER.TPT.N_CTX", "4", trainer="TPT", code=2)
+    assert re.search(r"ctx is \[5, 32\], expected \[4, 32\]", error)
+
+
+def test_a_trained_run_of_another_method_is_refused_as_a_start(run, tmp_path):
+    run("kgcoop", "TRAINER.KGCOOP.N_CTX", "4", "OPTIM.MAX_EPOCH", "1", trainer="KgCoOp")
+    start = ("--eval-only", f"--model-dir={tmp_path / 'kgcoop'}")
+    error = run("tuned", *SMALL, *start, trainer="TPT", code=2)
+    assert re.search(r"kgcoop.* is a run of KgCoOp.*starts from a run of CoOp", error)
+
+
+def test_other_weights_and_methods_need_no_image_tower(run, monkeypatch):
+    first, _ = run("first", *SMALL, trainer="CTPT")
+
+    def fail(self: Any, image: Tensor) -> Tensor:
+        raise AssertionError("an image was encoded")
+
+    monkeypatch.setattr(PromptedCLIP, "encode_image", fail)
+    second, _ = run("second", *SMALL, "TRAINER.CTPT.LAMBDA", "0.5", trainer="CTPT")
+    third, said = run("third", *SMALL, "OPTIM.LR", "0.01", trainer="OTPT")
+    assert "read 10 views" in said
+    assert not (first == second).all()
+    assert not (second == third).all()
+
+
+def test_batches_parts_and_the_store_change_nothing_and_the_seed_does(run, monkeypatch):
+    once, _ = run("once", *SMALL, trainer="TPT")
+    without, _ = run("without", "--no-feature-store", *SMALL, trainer="TPT")
+    assert (once == without).all()
+    monkeypatch.setattr(many_views, "PART", 5)
+    parts, said = run("parts", *SMALL, "DATALOADER.TEST.BATCH_SIZE", "7", trainer="TPT")
+    assert said.count("kept 10 views") == 3
+    np.testing.assert_allclose(parts, once, atol=1e-4)
+    other, _ = run("other", *SMALL, "SEED", "2", trainer="TPT")
+    assert np.abs(other - once).max() > 1e-3
+
+
+def test_the_first_view_is_the_test_image_and_the_others_are_random():
+    def draw(image: Any) -> Tensor:
+        return torch.rand(3, 2, 2)
+
+    stack = many_views.ManyViews(lambda image: torch.zeros(3, 2, 2), draw, 4)(None)
+    assert stack.shape == (4, 3, 2, 2)
+    assert (stack[0] == 0).all()
+    assert len(stack.flatten(1).unique(dim=0)) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("TRAINER.TPT.VIEWS", "9"), r"CONFIDENT 0\.1 leaves none of TRAINER\.TPT\.VIEWS 9"),
+        (("TRAINER.TPT.CONFIDENT", "1.5"), r"TRAINER\.TPT\.CONFIDENT must be a number"),
+        (("OPTIM.NAME", "sgd"), r'OPTIM\.NAME must be "adamw" for CTPT, got "sgd"'),
+        (("TRAINER.CTPT.LAMBDA", "-1"), r"TRAINER\.CTPT\.LAMBDA must be a number from 0"),
+        (("TRAINER.TPT.PREC", "fp8"), r"TRAINER\.TPT\.PREC must be fp32"),
+    ],
+)
+def test_wrong_settings_are_refused_before_any_image_is_read(options, message, run, monkeypatch):
+    monkeypatch.setattr(many_views, "encode", None)
+    error = run("wrong", *options, trainer="CTPT", code=2)
+    assert re.search(message, error), error
+
+
+def test_prompts_that_do_not_fit_in_the_text_budget_are_refused():
+    with pytest.raises(UserError, match=r"6 classes do not fit in MODEL\.TEXT_BUDGET_MB \(0\)"):
+        model_of(budget_mb=0)
+
+
+def test_views_of_a_loader_that_already_has_them_are_left_alone():
+    features = many_views.StoredViews(lambda part: torch.zeros(1, 2, 3), [])
+    loader = SimpleNamespace(dataset=features)
+    assert many_views.ViewFeatures.test_loader(None, loader) is loader  # type: ignore[arg-type]
+
+
+def test_methods_without_a_cross_entropy_have_no_twins():
+    assert list(twins(["TPT", "CTPT", "OTPT", "ZeroshotCLIP", "CoOp"])) == ["CoOp"]
+    with pytest.raises(UserError, match="TPT trains with no cross-entropy"):
+        plug(TPT, register=False)

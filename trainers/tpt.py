@@ -1,0 +1,201 @@
+"""TPT, C-TPT and O-TPT: the context is tuned for each test image, without labels.
+
+Shu et al., NeurIPS 2022; Yoon et al., ICLR 2024; Sharifdeen et al., CVPR 2025. An image is seen in
+64 views. The entropy of their mean prediction, over the views that are most certain, is lowered by
+one step in the context; C-TPT adds a term that spreads the text features of the classes, O-TPT one
+that makes them orthogonal. The image itself is then classified with its own context, which is
+forgotten. The losses are in coop_cmp/tuning.py.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import yaml
+from dassl.engine import TRAINER_REGISTRY
+from dassl.optim import build_optimizer
+from torch import Tensor
+
+from coop_cmp.clip import LoadedCLIP
+from coop_cmp.clip.many_views import ViewFeatures
+from coop_cmp.errors import UserError
+from coop_cmp.settings import PRECISIONS, choice, declare_trainer, flag, integer, number, text
+from coop_cmp.tuning import Term, dispersion, first_gradients, first_step, orthogonality
+from trainers.base import PromptedCLIP, PromptTrainer
+from trainers.coop import PromptLearner
+
+declare_trainer(
+    "TPT",
+    trains=False,
+    N_CTX=integer(4, "context vectors, where no words are given", low=1, high=75),
+    CTX_INIT=text("a photo of a", "words to start from; empty: a trained context (--model-dir)"),
+    VIEWS=integer(64, "views of each test image, the image itself included", low=1),
+    CONFIDENT=number(0.1, "share of the views that count", above=0, high=1),
+    AUGMIX=flag(True, "mix random views with changed ones; False: crops and flips only"),
+    PREC=choice("amp", PRECISIONS, "precision"),
+    defaults={"OPTIM.NAME": "adamw", "OPTIM.LR": 0.005, "OPTIM.WEIGHT_DECAY": 0.01},
+)
+declare_trainer(
+    "CTPT",
+    trains=False,
+    LAMBDA=number(50.0, "weight of the dispersion of text features", low=0),
+    defaults={"OPTIM.NAME": "adamw", "OPTIM.LR": 0.005, "OPTIM.WEIGHT_DECAY": 0.01},
+)
+declare_trainer(
+    "OTPT",
+    trains=False,
+    LAMBDA=number(18.0, "weight of the orthogonality of text features", low=0),
+    defaults={"OPTIM.NAME": "adamw", "OPTIM.LR": 0.005, "OPTIM.WEIGHT_DECAY": 0.01},
+)
+
+HALF_BOOST = 1000.0  # the published initial scale of gradients in half precision
+
+
+class TunedCLIP(PromptedCLIP):
+    """CLIP that tunes its context for each image before it classifies it."""
+
+    prompt_learner: PromptLearner
+
+    def __init__(
+        self, cfg: Any, clip: LoadedCLIP, classnames: list[str], term: Term | None
+    ) -> None:
+        super().__init__(cfg, clip)
+        node = cfg.TRAINER.TPT
+        self.prompt_learner = PromptLearner(node, clip, classnames).requires_grad_(False)
+        self.term = term
+        self.confident = int(node.VIEWS * node.CONFIDENT)
+        self.boost = 1.0 if node.PREC == "fp32" else HALF_BOOST
+        self.make_optimizer = partial(build_optimizer, optim_cfg=cfg.OPTIM)
+        self.start: tuple[Tensor, Tensor] | None = None
+        layout = self.prompt_learner.layout
+        self.at_once = self.text_encoder.prompts_at_once(layout)
+        if self.text_encoder.kind == "naive":
+            self.at_once = 1
+        if not self.at_once:
+            raise UserError(
+                f"the prompts of {layout.n_classes} classes do not fit in MODEL.TEXT_BUDGET_MB "
+                f"({cfg.MODEL.TEXT_BUDGET_MB}), not even for one image: raise it"
+            )
+
+    def encode(self, context: Tensor) -> Tensor:
+        """Normalised text features [C, E] of a context [M, d], or [B, C, E] of [B, M, d]."""
+        features = self.text_encoder(self.prompt_learner.layout, context)
+        return F.normalize(features.float(), dim=-1)
+
+    def classifier(self) -> None:
+        """There is none for all images; the graph that all of them start from is forgotten."""
+        self.start = None
+
+    def tune(self, views: Tensor) -> Tensor:
+        """Contexts [B, M, d] for views [B, V, E]."""
+        if self.start is None:
+            with torch.enable_grad():
+                context = self.prompt_learner.ctx.detach().clone().requires_grad_()
+                self.start = context, self.encode(context)
+        context, text = self.start
+        scale = self.logit_scale.float().exp()
+        gradients = first_gradients(
+            context, text, views, scale, self.confident, self.term, self.boost
+        )
+        return first_step(context, gradients, self.make_optimizer)
+
+    def forward(self, views: Tensor) -> Tensor:
+        """Logits [B, C] for features [B, V, E] of views, the first of which is the image itself."""
+        parts = views.split(self.at_once)
+        tuned = [self.similarity(part[:, 0], self.encode(self.tune(part))) for part in parts]
+        return torch.cat(tuned)
+
+
+@TRAINER_REGISTRY.register()
+class TPT(PromptTrainer):
+    """Test-time prompt tuning: nothing is trained, and every test image is learned from."""
+
+    node = "TPT"
+    cross_entropy = False
+    model: TunedCLIP
+
+    def check_cfg(self, cfg: Any) -> None:
+        super().check_cfg(cfg)
+        node = cfg.TRAINER.TPT
+        if int(node.VIEWS * node.CONFIDENT) < 1:
+            raise UserError(
+                f"TRAINER.TPT.CONFIDENT {node.CONFIDENT} leaves none of TRAINER.TPT.VIEWS "
+                f"{node.VIEWS}: raise one of them"
+            )
+        if cfg.OPTIM.NAME != "adamw":
+            raise UserError(
+                f'OPTIM.NAME must be "adamw" for {type(self).__name__}, got "{cfg.OPTIM.NAME}": '
+                "a single step of another optimiser is another method"
+            )
+
+    def term(self) -> Term | None:
+        """What is added to the entropy, a function of text features [B, C, E]."""
+        return None
+
+    def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
+        return TunedCLIP(self.cfg, clip, classnames, self.term())
+
+    @cached_property
+    def features(self) -> ViewFeatures:
+        """What serves the views of test images."""
+        node = self.cfg.TRAINER.TPT
+        return ViewFeatures(
+            self.cfg,
+            self.model.visual,
+            self.encode_image,
+            self.precision,
+            views=node.VIEWS,
+            augmix=node.AUGMIX,
+        )
+
+    def train(self) -> None:  # type: ignore[override]
+        """There is nothing to train: test."""
+        self.test()
+
+    def load_model(self, directory: str, epoch: int | None = None) -> None:
+        """Start from the context of a trained CoOp run instead of words."""
+        refuse_other_method(directory)
+        super().load_model(directory, epoch)
+
+    def facts(self) -> dict[str, Any]:
+        """What the evaluator writes beside the metrics."""
+        facts = super().facts()
+        facts["notes"].append(f"context tuned for each image on {self.cfg.TRAINER.TPT.VIEWS} views")
+        return facts
+
+
+@TRAINER_REGISTRY.register()
+class CTPT(TPT):
+    """Calibrated test-time prompt tuning: text features are spread around their centre."""
+
+    def term(self) -> Term:
+        return lambda text: -self.cfg.TRAINER.CTPT.LAMBDA * dispersion(text)
+
+
+@TRAINER_REGISTRY.register()
+class OTPT(TPT):
+    """Test-time prompt tuning with text features that are pushed towards orthogonality."""
+
+    def term(self) -> Term:
+        return lambda text: self.cfg.TRAINER.OTPT.LAMBDA * orthogonality(text)
+
+
+def refuse_other_method(directory: str) -> None:
+    """Refuse a trained run whose context is not shared vectors before the class name.
+
+    Only runs with a ``config.yaml`` can be told; the checkpoint's shape is checked in any case.
+    """
+    file = Path(directory, "config.yaml")
+    if not directory or not file.is_file():
+        return
+    trainer = yaml.safe_load(file.read_text(encoding="utf-8"))["TRAINER"]
+    place = trainer["COOP"]["CLASS_TOKEN_POSITION"]
+    if trainer["NAME"].split("_")[0] != "CoOp" or trainer["COOP"]["CSC"] or place != "end":
+        raise UserError(
+            f'"{directory}" is a run of {trainer["NAME"]}; test-time tuning starts from a run of '
+            "CoOp with one context for all classes and the class name at the end (--model-dir)"
+        )
