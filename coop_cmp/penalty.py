@@ -7,7 +7,7 @@ makes.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
@@ -50,11 +50,12 @@ class TermMixin:
     loss summary gains ``loss_<term>``: the term's mean over the batch (and over the calls, if the
     trainer computes more than one cross-entropy).
 
-    A term that needs more than logits asks the trainer: ``zero_shot_logits(batch)`` [B, C] and
+    A term that ``needs`` more than logits asks the trainer: ``zero_shot_logits(batch)`` [B, C] and
     ``text_features()``, the learned and the zero-shot text features of the last logits.
     """
 
     term: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]] = ()
     cfg: Any
     _scope: TermScope | None = None
     _batches: tuple[Any, ...] = ()
@@ -62,7 +63,7 @@ class TermMixin:
     def check_cfg(self, cfg: Any) -> None:
         super().check_cfg(cfg)  # type: ignore[misc]
         scope_of(cfg, self.term)
-        for need in TERMS[self.term].needs:
+        for need in self.needs:
             if not hasattr(self, need):
                 raise UserError(
                     f"{type(self).__name__}: {self.term} needs more than logits, and this trainer "
@@ -74,10 +75,7 @@ class TermMixin:
         if self._scope is None:
             self._scope = scope_of(self.cfg, self.term)
             self._scope.tell = lambda line: print(f"coop_cmp: {line}")
-            self._scope.needs = {
-                "zero_shot_logits": lambda: self.zero_shot_logits(*self._batches),  # type: ignore[attr-defined]
-                "text_features": lambda: self.text_features(),  # type: ignore[attr-defined]
-            }
+            self._scope.needs = {need: partial(self._ask, need) for need in self.needs}
         self._batches = batches
         with self._scope as scope:
             summary = super().forward_backward(*batches)  # type: ignore[misc]
@@ -90,6 +88,10 @@ class TermMixin:
                 "the function of coop_cmp.losses itself."
             )
         return {**(summary or {}), f"loss_{self.term.lower()}": scope.mean}
+
+    def _ask(self, need: str) -> Any:
+        arguments = self._batches if need == "zero_shot_logits" else ()
+        return getattr(self, need)(*arguments)
 
 
 class CMPMixin(TermMixin):
@@ -106,7 +108,8 @@ def mixin_of(term: str) -> type[TermMixin]:
     if term == CMPMixin.term:
         return CMPMixin
     doc = f"Adds {TERMS[term].title} to a Dassl trainer."
-    return type(f"{term}Mixin", (TermMixin,), {"__doc__": doc, "term": term})
+    members = {"__doc__": doc, "term": term, "needs": TERMS[term].needs}
+    return type(f"{term}Mixin", (TermMixin,), members)
 
 
 def plug(trainer_class: TrainerClass, register: bool = True, term: str = "CMP") -> TrainerClass:

@@ -16,6 +16,7 @@ from coop_cmp.config import check_cfg
 from coop_cmp.errors import UserError
 from trainers.checkpoint import load_learned
 from trainers.frozen import FeatureTrainer
+from trainers.reference import ZeroShotReference
 
 
 class PromptedCLIP(nn.Module):
@@ -37,6 +38,7 @@ class PromptedCLIP(nn.Module):
             clip.model, cfg.MODEL.TEXT_ENCODER, cfg.MODEL.TEXT_BUDGET_MB << 20
         )
         self.fixed_text: Tensor | None = None
+        self.step_features: tuple[Tensor, ...] | None = None
 
     def encode_image(self, image: Tensor) -> Tensor:
         """Normalised image features [B, E] of images [B, 3, H, W]."""
@@ -63,6 +65,8 @@ class PromptedCLIP(nn.Module):
             image_features: [B, E]
             text_features: [C, E], or [B, C, E] if every image has its own.
         """
+        if self.step_features is not None:  # somebody asked for them
+            self.step_features = image_features, text_features
         with torch.autocast(image_features.device.type, enabled=False):
             scale = self.logit_scale.float().exp()
             if text_features.dim() == 3:
@@ -102,12 +106,14 @@ class PromptTrainer(FeatureTrainer):
         folders: Where checkpoints are: the folder of our own, then those of other codebases.
         unused: Beginnings of the names that other codebases store and nobody needs.
         cross_entropy: False for a method without one, to which no term could be added: no twins.
+        needs: What the term of a twin needs besides logits.
     """
 
     node: str
     folders: ClassVar[tuple[str, ...]] = ("prompt_learner",)
     unused: ClassVar[tuple[str, ...]] = ()
     cross_entropy: ClassVar[bool] = True
+    needs: ClassVar[tuple[str, ...]] = ()
     model: Any  # a PromptedCLIP; Dassl's own trainers have other models
 
     def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
@@ -140,6 +146,9 @@ class PromptTrainer(FeatureTrainer):
             )
         self.weights = clip.weights
         self.model = self.make_model(clip, self.dm.dataset.classnames).to(self.device)
+        if self.needs:
+            names = self.dm.dataset.classnames
+            self.reference = ZeroShotReference(cfg, clip, names, self.model)
         if self.precision == "fp16" and cfg.MODEL.LEARNABLE_DTYPE == "model":
             self.learner.half()
         self.trainable = sum(p.numel() for p in self.learner.parameters() if p.requires_grad)
@@ -150,6 +159,15 @@ class PromptTrainer(FeatureTrainer):
         self.sched = build_lr_scheduler(self.optim, cfg.OPTIM)
         self.register_model(self.folders[0], self.learner, self.optim, self.sched)
         self.scaler = grad_scaler(self.precision == "amp" and self.device.type == "cuda")
+
+    def zero_shot_logits(self, batch: dict[str, Any]) -> Tensor:
+        """Logits [B, C] of zero-shot CLIP for the batch in training, for terms that need them."""
+        with self.autocast():
+            return self.reference.logits(batch["img"].to(self.device))
+
+    def text_features(self) -> tuple[Tensor, Tensor]:
+        """Text features of the step's logits and of zero-shot CLIP, for terms that need them."""
+        return self.reference.text_features()
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         """The optimiser of all that is trained."""

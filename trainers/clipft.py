@@ -16,6 +16,7 @@ from dassl.optim import build_optimizer
 from torch import Tensor, nn
 
 from coop_cmp.clip import LoadedCLIP, PromptLayout, clean, template_of, text_layout
+from coop_cmp.errors import UserError
 from coop_cmp.penalty import plug_all
 from coop_cmp.settings import PRECISIONS, choice, declare_trainer, flag, number
 from trainers.base import PromptedCLIP, PromptTrainer
@@ -112,6 +113,14 @@ class CLIPFT(PromptTrainer):
     def precision(self) -> Any:
         """``fp16`` is taken as ``amp``: weights in half precision cannot be trained."""
         return super().precision.replace("fp16", "amp")
+
+    def check_cfg(self, cfg: Any) -> None:
+        super().check_cfg(cfg)
+        if self.needs and cfg.TRAINER.CLIPFT.MODE == "FT-Contrastive":
+            raise UserError(
+                f"{type(self).__name__}: its term compares the logits of all classes with zero-shot"
+                " ones, and TRAINER.CLIPFT.MODE FT-Contrastive has none; use FT-CE"
+            )
 
     def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
         return FineTunedCLIP(self.cfg, clip, classnames)
