@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coop_cmp.clip import PromptLayout, clean, context_layout, text_layout, word_vectors
-from coop_cmp.clip.packing import pack
+from coop_cmp.clip.packing import into_blocks, pack
 from coop_cmp.errors import UserError
 from tests.small_clip import small_clip, tokenizer
 
@@ -114,31 +114,53 @@ slot_lists = st.lists(
 @given(slots=slot_lists, class_specific=st.booleans(), limit=st.integers(1, 40))
 def test_every_sequence_can_be_unpacked_again(slots, class_specific, limit):
     layout = PromptLayout(slots, class_specific)
-    packings, rows = pack(layout, limit, CPU)
     unpacked = []
-    for packing in packings:
-        shared, length = packing.prefix, len(packing.tokens)
-        assert length <= limit or len(packing.ends) == 1
+    for packing in pack(layout, limit, CPU):
         tokens = packing.tokens.tolist()
-        sources = packing.source.tolist()
-        for place, source in zip(packing.learned.tolist(), sources, strict=True):
+        for place, source in zip(packing.learned.tolist(), packing.source.tolist(), strict=True):
             tokens[place] = -1 - source
-        start = shared
+        width = packing.mask.shape[2]
         for end in packing.ends.tolist():
-            own = list(range(start, end + 1))
-            assert packing.positions[own].tolist() == list(range(shared, shared + len(own)))
-            unpacked.append([*tokens[:shared], *(tokens[i] for i in own)])
-            start = end + 1
-        assert start == length
-        ends = torch.cat([torch.tensor([shared - 1]), packing.ends])
-        assert [s for n, s in packing.buckets for _ in range(n)] == ends.diff().tolist()
+            block, row = divmod(end, width)
+            places = seen(packing, block, row)
+            assert packing.positions[places].tolist() == list(range(len(places)))
+            for i, place in enumerate(places[packing.prefix :], packing.prefix):
+                before = seen(packing, block, (place - packing.prefix) % width)
+                assert before == places[: i + 1]  # causal, and the class's own alone
+            unpacked.append([tokens[i] for i in places])
     for c, sequence in enumerate(slots):
         # A context of the class's own lies in its part of the joined context.
         first = c * layout.n_context if class_specific else 0
-        assert unpacked[rows[c]] == [s if s >= 0 else s - first for s in sequence]
+        assert unpacked[c] == [s if s >= 0 else s - first for s in sequence]
+
+
+def seen(packing, block: int, row: int) -> list[int]:
+    """Packed places that an own token looks at."""
+    shared, width = packing.prefix, packing.mask.shape[2]
+    columns = (packing.mask[block, 0, row, : shared + width] == 0).nonzero()[:, 0].tolist()
+    return [c if c < shared else c + block * width for c in columns]
+
+
+@settings(max_examples=100, deadline=None)
+@given(slots=slot_lists, limit=st.integers(1, 40))
+def test_packings_stay_below_the_limit(slots, limit):
+    layout = PromptLayout(slots)
+    packings = pack(layout, limit, CPU)
+    assert sum(len(packing.ends) for packing in packings) == len(slots)
+    for packing in packings:
+        assert len(packing.tokens) <= limit or len(packing.ends) == 1
+
+
+@settings(max_examples=50, deadline=None)
+@given(lengths=st.lists(st.integers(2, 24), min_size=1, max_size=300))
+def test_blocks_hold_every_class_once_and_are_nearly_full(lengths):
+    blocks = into_blocks(dict(enumerate(lengths)))
+    assert sorted(c for block in blocks for c in block) == list(range(len(lengths)))
+    places = len(blocks) * max(sum(lengths[c] for c in block) for block in blocks)
+    assert places <= sum(lengths) * 1.15  # 48 or more places, and the longest class has 24
 
 
 def test_the_whole_fits_into_one_packing_of_its_size():
     layout = context_layout(["cat", "red dog", "ox"], tokenizer, 4)
-    packings, _ = pack(layout, layout.n_tokens, CPU)
+    packings = pack(layout, layout.n_tokens, CPU)
     assert [len(packing.tokens) for packing in packings] == [layout.n_tokens]

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from open_clip.model import convert_weights_to_lp
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from coop_cmp.clip import TextEncoder, context_layout, text_layout
 from coop_cmp.errors import UserError
@@ -24,6 +25,7 @@ from tests.small_clip import LAYERS, LENGTH, WIDTH, small_clip, tokenizer
 NAMES = ["cat", "yorkshire_terrier", "golf ball", "kite (bird of prey)", "dog", "ox"]
 UNUSED = 20000  # the first of many words that no prompt here has
 MODELS = ("vit", "rn50", "openai")
+NO_KERNELS = {torch.ops.aten.detach, torch.ops.aten._unsafe_view, torch.ops.aten.empty}
 # Position of the name, and what precedes the vectors' own dimensions: classes or groups.
 KINDS = {
     "shared, name at the end": ("end", "shared", 0),
@@ -203,13 +205,13 @@ def test_gradients_reach_the_whole_tower(kind, model_kind):
 def chunk_sizes(monkeypatch: pytest.MonkeyPatch, encoder: TextEncoder) -> list[tuple[int, int]]:
     """Note (groups, tokens) of every pass through the tower."""
     seen: list[tuple[int, int]] = []
-    run = encoder._packed
+    run = encoder._run
 
     def spy(packing: Any, context: Tensor, *deep: Tensor) -> Tensor:
         seen.append((len(context), len(packing.tokens)))
         return run(packing, context, *deep)
 
-    monkeypatch.setattr(encoder, "_packed", spy)
+    monkeypatch.setattr(encoder, "_run", spy)
     return seen
 
 
@@ -358,5 +360,52 @@ def test_few_tokens_are_computed(monkeypatch):
     encoder = TextEncoder(small_clip("vit"))
     seen = chunk_sizes(monkeypatch, encoder)
     encoder(layout, torch.zeros(16, WIDTH))
-    assert seen == [(1, 1 + 16 + 100 * 4)]
-    assert layout.n_tokens == 417
+    assert layout.n_tokens == 1 + 16 + 100 * 4
+    ((groups, tokens),) = seen
+    assert groups == 1
+    assert 417 <= tokens <= 1.02 * 417
+
+
+@pytest.mark.parametrize("kind", ["deep, one context per image", "class-specific, name in front"])
+def test_the_compiled_pass_is_one_graph_with_the_same_result(kind, monkeypatch):
+    compiled, case, model = torch.compile, Case(kind), small_clip("vit")
+
+    def without_kernels(function: Any, fullgraph: bool, mode: str) -> Any:
+        assert (fullgraph, mode) == (True, "reduce-overhead")
+        return compiled(function, fullgraph=True, backend="eager")
+
+    monkeypatch.setattr(torch, "compile", without_kernels)
+    expected = case.encode(TextEncoder(model))
+    assert torch.equal(case.encode(TextEncoder(model, mode="reduce-overhead")), expected)
+
+
+def kernels(function: Any) -> int:
+    """Operations of a call that move or compute numbers: what a GPU would launch."""
+
+    class Count(TorchDispatchMode):
+        calls = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            self.calls += not (function.is_view or function.overloadpacket in NO_KERNELS)
+            return function(*args, **(kwargs or {}))
+
+    with Count() as count:
+        function()
+    return count.calls
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pass_launches_as_many_kernels_for_many_lengths_of_names_as_for_one(kind, monkeypatch):
+    encoder, counts = TextEncoder(small_clip("vit")), []
+    for lengths in (1, 9):
+        names = [("cat", "ox")[i % 2] + " dog" * (i % lengths) for i in range(60)]
+        monkeypatch.setitem(globals(), "NAMES", names)
+        case = Case(kind)
+
+        def step(case: Case = case) -> list[Tensor]:
+            return gradients(case.encode(encoder), case.learned)
+
+        step()  # what is cached is cached
+        counts.append(kernels(step))
+    assert counts[0] == counts[1]
+    assert counts[0] < 60 * (LAYERS + 1)

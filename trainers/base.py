@@ -34,8 +34,9 @@ class PromptedCLIP(nn.Module):
         super().__init__()
         self.visual = clip.model.visual
         self.logit_scale = clip.model.logit_scale
+        node = cfg.MODEL
         self.text_encoder = TextEncoder(
-            clip.model, cfg.MODEL.TEXT_ENCODER, cfg.MODEL.TEXT_BUDGET_MB << 20
+            clip.model, node.TEXT_ENCODER, node.TEXT_BUDGET_MB << 20, node.COMPILE
         )
         self.fixed_text: Tensor | None = None
         self.step_features: tuple[Tensor, ...] | None = None

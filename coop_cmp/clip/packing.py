@@ -2,88 +2,141 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
 
 import torch
 from torch import Tensor
 
 from coop_cmp.clip.prompts import PromptLayout
 
+BLOCK = 48  # own tokens, of several classes, that attend in one product (or up to twice as many)
+EMPTY = 0.02  # share of empty places that is good enough
+ALIGNED = 16  # columns: on a GPU, rows of a mask that begin elsewhere are copied in every layer
+
 
 @dataclass(frozen=True)
 class Packing:
-    """Some classes' tokens: the shared prefix (P tokens), then each class's own (T in all).
+    """Some classes' tokens: the shared prefix (P tokens), then their own in B blocks of K.
+
+    All tokens of a class stand in one block, so that attention is one product for all blocks,
+    whatever the lengths of names. Classes are spread so evenly that hardly a place stays empty.
 
     Args:
         prefix: P.
-        buckets: (number of classes, tokens of each) of neighbours with equally many own tokens.
-        tokens: Token ids [P + T]; any id where a learned vector goes.
-        positions: Their places in the unpacked sequence [P + T].
-        learned: Packed places of learned vectors [K].
-        source: The context rows that go there [K], in a context [M, d], or [C * M, d] if the
+        blocks: B.
+        tokens: Token ids [P + B * K]; any id where a learned vector goes.
+        positions: Their places in the unpacked sequence [P + B * K].
+        learned: Packed places of learned vectors [L].
+        source: The context rows that go there [L], in a context [M, d], or [C * M, d] if the
             layout is class-specific.
-        ends: Packed places of the end tokens [C].
-        future: [S, S] for the longest bucket, true where a token must not look.
+        ends: Places of the end tokens [C] behind the prefix.
+        mask: [B, 1, K, P + K]: 0 where an own token looks at the prefix, itself and those of its
+            class before it, and -inf elsewhere. A few columns behind them mean nothing.
     """
 
     prefix: int
-    buckets: tuple[tuple[int, int], ...]
+    blocks: int
     tokens: Tensor
     positions: Tensor
     learned: Tensor
     source: Tensor
     ends: Tensor
-    future: Tensor
+    mask: Tensor
 
 
 @lru_cache(maxsize=64)  # a run has a handful of layouts and encodes them in every step
 @torch.inference_mode(False)  # what is kept must also serve a later pass with gradients
-def pack(
-    layout: PromptLayout, limit: int, device: torch.device
-) -> tuple[tuple[Packing, ...], Tensor]:
-    """Cut the classes into packings of at most ``limit`` tokens (but at least one class each).
+def pack(layout: PromptLayout, limit: int, device: torch.device) -> tuple[Packing, ...]:
+    """Cut the classes, in their order, into packings of about ``limit`` tokens at most.
 
-    Returns:
-        The packings, and for every class [C] its row in their joined features: classes are sorted
-        by length, so that equally long ones are neighbours and no suffix needs padding.
+    A packing has at least one class, and the few empty places of its blocks come on top.
     """
-    order = sorted(range(layout.n_classes), key=lambda c: len(layout.slots[c]))
     shared = len(layout.prefix)
     pieces: list[list[int]] = [[]]
     size = shared
-    for c in order:
-        own = len(layout.slots[c]) - shared
+    for c, slots in enumerate(layout.slots):
+        own = len(slots) - shared
         if pieces[-1] and size + own > limit:
             pieces.append([])
             size = shared
         pieces[-1].append(c)
         size += own
-    rows = torch.tensor(order, device=device).argsort()
-    return tuple(_packing(layout, piece, device) for piece in pieces), rows
+    return tuple(_packing(layout, piece, device) for piece in pieces)
 
 
 def _packing(layout: PromptLayout, classes: Sequence[int], device: torch.device) -> Packing:
     shared = len(layout.prefix)
-    own = [layout.slots[c][shared:] for c in classes]
-    slots = torch.tensor([*layout.prefix, *(slot for suffix in own for slot in suffix)])
-    places = [*range(shared), *(shared + i for suffix in own for i in range(len(suffix)))]
-    owners = [0] * shared + [c for c, suffix in zip(classes, own, strict=True) for _ in suffix]
-    learned = (slots < 0).nonzero()[:, 0]
-    source = -1 - slots[learned]
+    own = {c: layout.slots[c][shared:] for c in classes}
+    blocks = into_blocks({c: len(slots) for c, slots in own.items()})
+    width = max(sum(len(own[c]) for c in block) for block in blocks)
+    slots, places = list(layout.prefix), list(range(shared))
+    owners, ends = [-1] * shared, dict.fromkeys(classes, 0)
+    for b, block in enumerate(blocks):
+        for c in block:
+            slots += own[c]
+            places += range(shared, shared + len(own[c]))
+            owners += [c] * len(own[c])
+            ends[c] = len(slots) - shared - 1
+        empty = shared + (b + 1) * width - len(slots)
+        slots, places, owners = slots + [0] * empty, places + [0] * empty, owners + [-1] * empty
+    ids, owner = torch.tensor(slots), torch.tensor(owners)
+    learned = (ids < 0).nonzero()[:, 0]
+    source = -1 - ids[learned]
     if layout.class_specific:
-        source = source + torch.tensor(owners)[learned] * layout.n_context
-    lengths = torch.tensor([len(suffix) for suffix in own])
-    longest = len(own[-1])
+        source = source + owner[learned] * layout.n_context
     return Packing(
         prefix=shared,
-        buckets=tuple((len(list(run)), length) for length, run in groupby(lengths.tolist())),
-        tokens=slots.clamp(min=0).to(device),
+        blocks=len(blocks),
+        tokens=ids.clamp(min=0).to(device),
         positions=torch.tensor(places).to(device),
         learned=learned.to(device),
         source=source.to(device),
-        ends=(shared - 1 + lengths.cumsum(0)).to(device),
-        future=torch.ones(longest, longest, dtype=torch.bool, device=device).triu(1),
+        ends=torch.tensor(list(ends.values())).to(device),
+        mask=_mask(owner[shared:].unflatten(0, (len(blocks), width)), shared, device),
     )
+
+
+def into_blocks(lengths: Mapping[int, int]) -> list[list[int]]:
+    """Classes of some lengths in blocks of about BLOCK tokens, with hardly an empty place.
+
+    Of the numbers of blocks around the wanted one, the nearest that leaves few places empty.
+    """
+    total = sum(lengths.values())
+    most = max(1, total // BLOCK)
+    wanted = range(most, max(0, most // 2 - 1), -1)
+    best: tuple[int, list[list[int]]] | None = None
+    for count in wanted:
+        blocks, width = _spread(lengths, count)
+        if best is None or count * width < best[0]:
+            best = count * width, blocks
+        if count * width <= (1 + EMPTY) * total:
+            break
+    assert best is not None
+    return best[1]
+
+
+def _spread(lengths: Mapping[int, int], count: int) -> tuple[list[list[int]], int]:
+    """Classes in equally full blocks, and the tokens of the fullest.
+
+    The longest class comes first, and each goes into the block with the fewest tokens so far.
+    """
+    blocks: list[list[int]] = [[] for _ in range(count)]
+    heap = [(0, b) for b in range(count)]
+    for c in sorted(lengths, key=lambda c: -lengths[c]):
+        tokens, b = heap[0]
+        blocks[b].append(c)
+        heapq.heapreplace(heap, (tokens + lengths[c], b))
+    return blocks, max(heap)[0]
+
+
+def _mask(owner: Tensor, shared: int, device: torch.device) -> Tensor:
+    """The mask of own tokens whose classes are given [B, K]; an empty place sees no other."""
+    blocks, width = owner.shape
+    same = (owner[:, :, None] == owner[:, None]) & (owner >= 0)[:, None]
+    seen = (same | torch.eye(width, dtype=torch.bool)).tril()
+    mask = torch.zeros(blocks, 1, width, -(-(shared + width) // ALIGNED) * ALIGNED)
+    mask[:, 0, :, shared : shared + width].masked_fill_(~seen, float("-inf"))
+    return mask.to(device)

@@ -3,8 +3,9 @@
 CLIP's text tower is causal. Tokens behind the end token cannot reach the feature, and the tokens
 that all classes begin with have the same hidden states for every class. So nothing behind the end
 token is computed, the shared prefix is computed once, and each class's own tokens attend to it
-through its keys and values. The last block is computed for the end tokens only. All tokens that
-remain form one packed sequence, so that every layer is one large matrix product.
+through its keys and values. Behind the attention of the last block only the end tokens are
+computed. All tokens that remain form one packed sequence, so that every layer is one large matrix
+product and two attentions, whatever the number of classes and the lengths of their names.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class TextEncoder(nn.Module):
             every layer, one pass per image where prompts depend on it, as the CoOp codebase does.
         budget: Bytes of activations for ``shared`` to stay below. Larger passes are cut into
             chunks, whose activations are computed again in the backward pass.
+        mode: ``shared`` is compiled in this mode of :func:`torch.compile`; empty: not at all.
     """
 
     clip: Any  # open_clip's and OpenAI's classes share no base but nn.Module
@@ -47,6 +49,7 @@ class TextEncoder(nn.Module):
         clip_model: nn.Module,
         kind: Literal["shared", "naive"] = "shared",
         budget: int = 4 << 30,
+        mode: str = "",
     ) -> None:
         super().__init__()
         if kind not in ("shared", "naive"):
@@ -54,6 +57,7 @@ class TextEncoder(nn.Module):
         self.clip = clip_model
         self.kind = kind
         self.budget = budget
+        self._run = torch.compile(self._packed, fullgraph=True, mode=mode) if mode else self._packed
 
     @property
     def width(self) -> int:
@@ -109,7 +113,7 @@ class TextEncoder(nn.Module):
             tensor.requires_grad for tensor in chain(inputs, self.parameters())
         )
         limit = self._token_limit(graph)
-        packings, rows = pack(layout, min(limit, layout.n_tokens), inputs[0].device)
+        packings = pack(layout, min(limit, layout.n_tokens), inputs[0].device)
         groups = max(map(len, inputs))
         per_chunk = max(1, limit // layout.n_tokens)
         recompute = graph and (len(packings) > 1 or per_chunk < groups)
@@ -118,31 +122,42 @@ class TextEncoder(nn.Module):
         for g in range(0, groups, per_chunk):
             part = [t[g : g + per_chunk] if len(t) > 1 else t for t in inputs]
             pieces = [
-                checkpoint(self._packed, packing, *part, use_reentrant=False)
+                checkpoint(self._run, packing, *part, use_reentrant=False)
                 if recompute
-                else self._packed(packing, *part)
+                else self._run(packing, *part)
                 for packing in packings
             ]
-            features.append(torch.cat(pieces, dim=1).index_select(1, rows))
+            features.append(torch.cat(pieces, dim=1))
         return torch.cat(features)
 
     def _packed(self, packing: Packing, context: Tensor, *deep: Tensor) -> Tensor:
         """Features [G, C, E] of the classes of a packing under contexts [G, M, d]."""
-        groups = max(map(len, (context, *deep)))
+        groups, shared = max(map(len, (context, *deep))), packing.prefix
         x = self.clip.token_embedding(packing.tokens).to(self.dtype).expand(groups, -1, -1)
         if len(packing.learned):
-            x = _put(x, packing.learned, context.index_select(1, packing.source))
+            # Indexing, since on a GPU the backward pass of index_select adds in any order.
+            vectors = context[:, packing.source].to(x.dtype).expand(groups, -1, -1)
+            x = x.index_copy(1, packing.learned, vectors)
         x = x + self.clip.positional_embedding[packing.positions].to(self.dtype)  # [G, P + T, d]
+        # From here on all prefixes, then all own tokens: [G * P + G * T, d].
+        own = x.shape[1] - shared
+        x = torch.cat([part.flatten(0, 1) for part in x.split((shared, own), dim=1)])
+        group = torch.arange(groups, device=x.device)[:, None]
+        mask = packing.mask.repeat(groups, 1, 1, 1) if groups > 1 else packing.mask
         blocks = self.clip.transformer.resblocks
         for i, block in enumerate(blocks):
             if 0 < i <= len(deep):
-                x = _put(x, packing.learned, deep[i - 1])
-            query, key, value = _heads(block, block.ln_1(x))
+                places = (shared * group + packing.learned).flatten()
+                vectors = deep[i - 1].to(x.dtype).expand(groups, -1, -1)
+                x = x.index_copy(0, places, vectors.flatten(0, 1))
+            packed = _queries_keys_values(block, x)
+            mask = mask.to(packed.dtype)  # which autocast has chosen
+            mixed = _attend(packed, mask, groups, packing)
             if i + 1 == len(blocks):  # nothing but the end tokens is read behind the last block
-                x = x.index_select(1, packing.ends)
-                query = query.index_select(2, packing.ends)
-            x = _finish(block, x, _attend(query, key, value, packing))
-        return self._project(x)
+                ends = (own * group + packing.ends).flatten() + groups * shared
+                x, mixed = x.index_select(0, ends), mixed.index_select(0, ends)
+            x = _finish(block, x, mixed)
+        return self._project(x).unflatten(0, (groups, -1))
 
     def _naive(self, layout: PromptLayout, inputs: Sequence[Tensor]) -> Tensor:
         """Run every token of every class, one pass for each of the G prompts of a class."""
@@ -167,7 +182,8 @@ class TextEncoder(nn.Module):
         mask = torch.full((length, length), float("-inf"), device=device, dtype=x.dtype).triu(1)
         for i, block in enumerate(self.clip.transformer.resblocks):
             if 0 < i <= len(deep):
-                x = _put(x, learned, deep[i - 1][None])
+                vectors = deep[i - 1].to(x.dtype).expand(len(x), -1, -1)
+                x = x.index_copy(1, learned, vectors)
             x = run_block(block, x, mask)
         ends = torch.tensor([len(sequence) - 1 for sequence in layout.slots], device=device)
         return self._project(x[classes, ends])
@@ -185,77 +201,40 @@ class TextEncoder(nn.Module):
         return max(1, self.budget // (floats * self.width * size))
 
 
-def _put(x: Tensor, places: Tensor, vectors: Tensor) -> Tensor:
-    """Replace x [G, L, d] at places [K] by vectors [G or 1, K, d]."""
-    return x.index_copy(1, places, vectors.to(x.dtype).expand(len(x), -1, -1))
-
-
-def _heads(block: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values [G, heads, L, d/heads] of normalised states [G, L, d]."""
+def _queries_keys_values(block: Any, x: Tensor) -> Tensor:
+    """Queries, keys and values [L, 3, heads, d/heads] of states [L, d]."""
     attention = block.attn
-    packed = F.linear(x, attention.in_proj_weight, attention.in_proj_bias)
-    query, key, value = packed.unflatten(-1, (3, attention.num_heads, -1)).unbind(-3)
-    return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+    packed = F.linear(block.ln_1(x), attention.in_proj_weight, attention.in_proj_bias)
+    return packed.unflatten(-1, (3, attention.num_heads, -1))
 
 
-def _attend(query: Tensor, key: Tensor, value: Tensor, packing: Packing) -> Tensor:
-    """Attention of the prefix to itself, and of each class's own tokens to the prefix and to them.
-
-    Args:
-        query: [G, heads, P + T, d/heads], or [G, heads, C, d/heads] for the end tokens alone.
-        key, value: [G, heads, P + T, d/heads].
-        packing: Which token belongs to whom.
-
-    Returns:
-        [G, P + T, d] or [G, C, d]
-    """
-    sizes = [packing.prefix, *(n * length for n, length in packing.buckets)]
-    first_key, *keys = key.split(sizes, dim=2)
-    first_value, *values = value.split(sizes, dim=2)
-    mixed = []
-    if query.shape[2] == key.shape[2]:
-        first_query, *queries = query.split(sizes, dim=2)
-        mixed.append(
-            F.scaled_dot_product_attention(first_query, first_key, first_value, is_causal=True)
-        )
-    else:
-        queries = list(query.split([n for n, _ in packing.buckets], dim=2))
-    for i, (n, length) in enumerate(packing.buckets):
-        future = packing.future[:length, :length]
-        own_key, own_value = keys[i].unflatten(2, (n, -1)), values[i].unflatten(2, (n, -1))
-        mixed.append(_attend_own(queries[i], first_key, first_value, own_key, own_value, future))
-    return torch.cat(mixed, dim=2).transpose(1, 2).flatten(2)
-
-
-def _attend_own(
-    query: Tensor,
-    prefix_key: Tensor,
-    prefix_value: Tensor,
-    key: Tensor,
-    value: Tensor,
-    future: Tensor,
-) -> Tensor:
-    """Attention of n classes' own tokens to the prefix and to those of their class before them.
-
-    All queries meet the prefix in one product; its keys are never copied per class.
+def _attend(packed: Tensor, mask: Tensor, groups: int, packing: Packing) -> Tensor:
+    """Attention of each prefix to itself, and of blocks of own tokens to it and to themselves.
 
     Args:
-        query: [G, heads, n * Q, d/heads] of the last Q tokens of each class.
-        prefix_key, prefix_value: [G, heads, P, d/heads].
-        key, value: [G, heads, n, S, d/heads].
-        future: [S, S], true where a token must not look.
+        packed: Queries, keys and values [G * P + G * B * K, 3, heads, d/heads].
+        mask: [G * B, 1, K, P + K or more]
+        groups: G.
+        packing: P and B.
 
     Returns:
-        [G, heads, n * Q, d/heads]
+        [G * P + G * B * K, d]
     """
-    query = query * query.shape[-1] ** -0.5
-    to_prefix = query @ prefix_key.transpose(-1, -2)
-    to_own = query.unflatten(2, (key.shape[2], -1)) @ key.transpose(-1, -2)  # [G, heads, n, Q, S]
-    to_own = to_own.masked_fill(future[-to_own.shape[3] :], float("-inf")).flatten(2, 3)
-    weights = torch.cat([to_prefix, to_own], dim=-1).softmax(dim=-1).to(value.dtype)
-    for_prefix, for_own = weights.split([prefix_key.shape[2], key.shape[3]], dim=-1)
-    mixed = for_own.unflatten(2, (key.shape[2], -1)) @ value
-    return mixed.flatten(2, 3) + for_prefix @ prefix_value
+    sizes = groups * packing.prefix, len(packed) - groups * packing.prefix
+    first, own = (part.permute(1, 0, 2, 3) for part in packed.split(sizes))
+    first = first.unflatten(1, (groups, -1)).transpose(2, 3)  # [3, G, heads, P, d/heads]
+    own = own.unflatten(1, (groups * packing.blocks, -1)).transpose(2, 3)
+    first_query, first_both = first.split((1, 2))
+    query, both = own.split((1, 2))  # [1 and 2, G * B, heads, K, d/heads]
+    prefixes = first_both[:, :, None].expand(-1, -1, packing.blocks, -1, -1, -1)
+    both = torch.cat([prefixes, both.unflatten(1, (groups, -1))], dim=-2).flatten(1, 2)
+    (first_key, first_value), (key, value) = first_both.unbind(), both.unbind()
+    attend = F.scaled_dot_product_attention
+    mixed = [
+        attend(first_query.squeeze(0), first_key, first_value, is_causal=True),
+        attend(query.squeeze(0), key, value, mask[..., : key.shape[-2]]),
+    ]
+    return torch.cat([part.transpose(1, 2).flatten(2).flatten(0, 1) for part in mixed])
 
 
 def _finish(block: Any, x: Tensor, mixed: Tensor) -> Tensor:

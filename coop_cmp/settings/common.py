@@ -150,6 +150,11 @@ declare(
     TEXT_BUDGET_MB=integer(
         4096, "of the text tower's activations; more is cut into chunks", low=0, free=True
     ),
+    COMPILE=choice(
+        "",
+        ("", "default", "reduce-overhead", "max-autotune"),
+        "mode of torch.compile for the text tower; reduce-overhead: CUDA graphs; empty: none",
+    ),
     FEATURE_STORE=text(
         "auto", "a folder; auto: in the user's cache; empty: no stored features", free=True
     ),
