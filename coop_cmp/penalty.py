@@ -64,7 +64,7 @@ class TermMixin:
         super().check_cfg(cfg)  # type: ignore[misc]
         scope_of(cfg, self.term)
         for need in self.needs:
-            if not hasattr(self, need):
+            if not callable(getattr(self, need, None)):
                 raise UserError(
                     f"{type(self).__name__}: {self.term} needs more than logits, and this trainer "
                     f"has no method {need}; use a term that needs only logits: "

@@ -10,7 +10,7 @@ import torch
 
 from coop_cmp.errors import UserError, closest
 from coop_cmp.losses.names import TERMS, split_trainer, twin_of
-from coop_cmp.penalty import add_cmp_config, plug
+from coop_cmp.penalty import add_term_config, plug
 from coop_cmp.upstream import mend
 
 # Twins that were asked for on the command line, by the baseline that the checkout sees instead.
@@ -20,13 +20,15 @@ _asked: dict[str, str] = {}
 def prepare() -> None:
     """Ready Dassl for a training script that knows nothing of the penalty.
 
-    Afterwards every config that starts from Dassl's defaults has ``TRAINER.CMP``, names the
-    calibration evaluator unless told otherwise, and may ask for ``<Trainer>_CMP``; and every
-    trainer that is built stores its results.
+    Afterwards every config that starts from Dassl's defaults has ``TRAINER.CMP`` and the nodes of
+    all other terms, takes integers for floats, names the calibration evaluator unless told
+    otherwise, and may ask for ``<Trainer>_CMP``; and every trainer that is built stores its
+    results.
     """
     import dassl
     import dassl.config
     import dassl.engine.build
+    import yacs.config
 
     import coop_cmp.evaluator
 
@@ -35,10 +37,11 @@ def prepare() -> None:
         version = getattr(dassl, "__version__", "(unknown version)")
         print(f"coop_cmp: mended Dassl {version} for torch {torch.__version__}:", ", ".join(mended))
     defaults: Any = dassl.config.cfg_default
-    add_cmp_config(defaults)
+    add_term_config(defaults)
     defaults.TEST.EVALUATOR = coop_cmp.evaluator.CalibrationEvaluator.__name__
     defaults.TEST.N_BINS, defaults.TEST.BIN_CLOSED = 10, "right"
-    _wrap(dassl.config, "clean_cfg", _keeping_the_penalty)
+    _wrap(yacs.config, "_check_and_coerce_cfg_value_type", _taking_integers_for_floats)
+    _wrap(dassl.config, "clean_cfg", _keeping_the_terms)
     for module in (dassl.engine, dassl.engine.build):
         _wrap(module, "build_trainer", _with_twins)
 
@@ -94,7 +97,7 @@ def ensure_trainer(name: str) -> None:
         raise UserError(
             f'there is no trainer "{name}" (python -m coop_cmp --list shows all there are){hint}'
         )
-    plug(TRAINER_REGISTRY.get(baseline))
+    plug(TRAINER_REGISTRY.get(baseline), term=term)
     print(f"coop_cmp: {name} is {baseline} with {TERMS[term].title}")
 
 
@@ -130,11 +133,23 @@ def _rename(cfg: Any, name: str) -> None:
         cfg.freeze()
 
 
-def _keeping_the_penalty(clean: Callable[[Any, str], None]) -> Callable[[Any, str], None]:
+def _keeping_the_terms(clean: Callable[[Any, str], None]) -> Callable[[Any, str], None]:
     @functools.wraps(clean)
     def clean_cfg(cfg: Any, trainer: str) -> None:
-        node = cfg.TRAINER.CMP
+        nodes = {t.node: cfg.TRAINER[t.node] for t in TERMS.values() if t.node in cfg.TRAINER}
         clean(cfg, split_trainer(trainer)[0])
-        cfg.TRAINER.CMP = node
+        cfg.TRAINER.update(nodes)
 
     return clean_cfg
+
+
+def _taking_integers_for_floats(coerce: Callable[..., Any]) -> Callable[..., Any]:
+    """Read ``TRAINER.CMP.LAMBDA 0`` as 0.0, where yacs refuses it."""
+
+    @functools.wraps(coerce)
+    def check(replacement: Any, original: Any, key: str, full_key: str) -> Any:
+        if type(original) is float and type(replacement) is int:
+            replacement = float(replacement)
+        return coerce(replacement, original, key, full_key)
+
+    return check

@@ -17,7 +17,7 @@ from PIL import Image
 import coop_cmp
 from coop_cmp.__main__ import main, run_script
 from coop_cmp.errors import UserError
-from coop_cmp.plugin import _keeping_the_penalty, ensure_trainer, hide_twins
+from coop_cmp.plugin import _keeping_the_terms, ensure_trainer, hide_twins
 
 TRAIN = """
 import argparse
@@ -201,6 +201,22 @@ def test_an_unknown_trainer_is_refused_with_the_closest_match(name, meant):
         ensure_trainer(name)
 
 
+def test_a_checkout_trains_with_any_term_and_takes_an_integer_for_a_float(checkout):
+    done = run(
+        checkout, "--trainer", "Tiny_MbLS", "--output-dir", "mbls", "TRAINER.MBLS.LAMBDA", "2"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Tiny_MbLS is Tiny with margin-based label smoothing" in done.stdout
+    assert "loss_mbls" in done.stdout
+    assert json.loads((checkout / "mbls/results.json").read_text())["trainer"] == "Tiny_MbLS"
+
+
+def test_a_term_that_needs_more_than_logits_says_what_the_checkout_lacks(checkout):
+    done = run(checkout, "--trainer", "Tiny_ZSNorm")
+    assert done.returncode == 2
+    assert "has no method zero_shot_logits; use a term that needs only logits: CMP" in done.stderr
+
+
 def test_cleaning_the_config_keeps_the_baselines_settings_and_the_penaltys():
     from dassl.config import clean_cfg, get_cfg_default
     from yacs.config import CfgNode
@@ -208,7 +224,7 @@ def test_cleaning_the_config_keeps_the_baselines_settings_and_the_penaltys():
     cfg = get_cfg_default()
     coop_cmp.add_cmp_config(cfg)
     cfg.TRAINER.TINY, cfg.TRAINER.OTHER = CfgNode({"A": 1}), CfgNode({"B": 2})
-    _keeping_the_penalty(clean_cfg)(cfg, "Tiny_CMP")
+    _keeping_the_terms(clean_cfg)(cfg, "Tiny_CMP")
     assert sorted(cfg.TRAINER) == ["CMP", "NAME", "TINY"]
 
 
