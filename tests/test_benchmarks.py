@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is read 
 def scripts(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     yield
-    for name in ("common", "evaluate", "text_encoder", "train_step"):
+    for name in ("common", "evaluate", "text_encoder", "train_step", "tuning"):
         sys.modules.pop(name, None)
 
 
@@ -68,3 +68,12 @@ def test_an_evaluation_counts_the_images_and_prompts_it_encodes(tmp_path):
     assert [run["passes"] for run in found] == [2, 1, 1, 1]
     assert found[1]["metrics"] == found[2]["metrics"] == found[3]["metrics"]
     assert evaluate.differs(tmp_path, "with the store, second run") < 1e-4
+
+
+def test_all_ways_of_tuning_give_the_same_logits():
+    import tuning
+
+    with torch.no_grad():
+        plain, *others = (tuning.make_pass(way, 5, 3, True)() for way in tuning.WAYS)
+    for logits in others:
+        torch.testing.assert_close(logits, plain, atol=1e-3, rtol=0)
