@@ -12,9 +12,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from yacs.config import CfgNode
 
 from coop_cmp.clip import LoadedCLIP, many_views
+from coop_cmp.config import resolve
 from coop_cmp.errors import UserError
 from coop_cmp.penalty import plug
 from coop_cmp.plugin import twins
@@ -25,6 +25,7 @@ from coop_cmp.tuning import (
     marginal_entropy,
     orthogonality,
 )
+from tests.conftest import ROOT
 from tests.small_clip import small_clip, tokenizer
 from tests.trainers import plain_tpt
 from trainers.base import PromptedCLIP
@@ -51,14 +52,19 @@ def unit(*shape: int, seed: int = 0) -> Tensor:
 
 def model_of(kind: str = "shared", budget_mb: int = 64, term: Any = None, views: int = 16) -> Any:
     """A tuned model on the small random CLIP, with six classes."""
-    clip = small_clip("vit")
-    node = CfgNode({"N_CTX": 4, "CTX_INIT": "a photo of a", "PREC": "fp32"})
-    node.VIEWS, node.CONFIDENT = views, 0.25
-    optim = {"NAME": "adamw", "LR": plain_tpt.RATE, "WEIGHT_DECAY": plain_tpt.DECAY}
-    optim |= {"STAGED_LR": False, "ADAM_BETA1": 0.9, "ADAM_BETA2": 0.999}
-    cfg = CfgNode({"TRAINER": {"TPT": node}, "OPTIM": optim})
-    cfg.MODEL = CfgNode({"TEXT_ENCODER": kind, "TEXT_BUDGET_MB": budget_mb})
-    loaded = LoadedCLIP(clip, tokenizer, "small", "random", (16, 16))
+    options = {
+        "TRAINER.NAME": "TPT",
+        "TRAINER.TPT.PREC": "fp32",
+        "TRAINER.TPT.VIEWS": views,
+        "TRAINER.TPT.CONFIDENT": 0.25,
+        "MODEL.BACKBONE.NAME": "ViT-B/16",
+        "MODEL.TEXT_ENCODER": kind,
+        "OPTIM.LR": plain_tpt.RATE,
+        "OPTIM.WEIGHT_DECAY": plain_tpt.DECAY,
+    }
+    cfg = resolve(ROOT, {}, {}, options)
+    cfg.MODEL.TEXT_BUDGET_MB = budget_mb
+    loaded = LoadedCLIP(small_clip("vit"), tokenizer, "small", "random", (16, 16))
     return TunedCLIP(cfg, loaded, NAMES, term)
 
 
