@@ -40,6 +40,16 @@ setup(
             "mypy>=1.8",
         ],
         "report": ["matplotlib>=3.7"],
+        "fonts": [
+            "font-roboto",
+            "font-caladea",
+            "font-source-serif-pro",
+            "font-source-sans-pro",
+            "font-manrope",
+            "font-hanken-grotesk",
+            "font-fredoka-one",
+            "font-intuitive",
+        ],
         "slurm": ["submitit>=1.5"],
     },
 )

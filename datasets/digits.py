@@ -1,13 +1,10 @@
 """The handwritten digits of scikit-learn (Alpaydin and Kaynak, 1998) and four shifted test sets.
 
-The embedded default: nothing is downloaded. The pictures are written once below DATASET.ROOT, or
-below ``data`` in the working directory when there is no root.
+The embedded default.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +13,15 @@ from dassl.data.datasets import DATASET_REGISTRY
 from PIL import Image, ImageFilter, ImageOps
 
 from coop_cmp.errors import UserError
-from datasets.base import FewShotDataset, Sizes
+from datasets.base import Sizes
+from datasets.drawn import DrawnDataset
 from datasets.sampling import by_label, subsample_classes
-from datasets.splits import Split, read_split, to_json
+from datasets.splits import Split
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 TRAIN, VAL = 40, 20  # pictures per class; the others are the test part
 SIZE = 32
 PARTS_SEED = 1797
-SPLIT_FILE = "split_Digits.json"
 
 
 def load_pictures() -> tuple[list[Image.Image], list[int]]:
@@ -53,36 +50,24 @@ def fixed_split(labels: list[int]) -> Split:
     return split
 
 
-def is_complete(folder: Path) -> bool:
-    """Whether the folder holds a readable split file and all its pictures."""
-    try:
-        split = read_split(folder / SPLIT_FILE)
-        files = {folder / "images" / path for part in split for path, _, _ in part}
-        return bool(files) and all(file.stat().st_size for file in files)
-    except (OSError, UserError):
-        return False
-
-
 @DATASET_REGISTRY.register()
-class Digits(FewShotDataset):
+class Digits(DrawnDataset):
     """400 training, 200 validation and 1,197 test pictures of ten classes."""
 
     dataset_dir = "digits"
-    image_dir = "images"
+    split_file = "split_Digits.json"
     sizes = Sizes(10, 400, 200, 1197)
 
-    def __init__(self, cfg: Any) -> None:
-        cfg = cfg.clone()
-        cfg.defrost()
-        cfg.DATASET.ROOT = os.path.expanduser(cfg.DATASET.ROOT or "data")
-        folder = Path(cfg.DATASET.ROOT, self.dataset_dir)
-        if not is_complete(folder):
-            self.build(folder)
-        super().__init__(cfg)
+    def plan(self) -> Split:
+        """The fixed split, or the part of it that the data set has."""
+        self.pictures, labels = load_pictures()
+        return self.lists(fixed_split(labels))
 
-    def read(self, cfg: Any) -> Split:
-        """Read the split that was written with the pictures."""
-        return read_split(Path(self.dataset_dir, SPLIT_FILE))
+    def draw(self, path: str, label: int) -> Image.Image:
+        """The picture with the number in its path, changed."""
+        number = int(Path(path).stem)
+        rng = np.random.default_rng([PARTS_SEED, number])
+        return self.change(self.pictures[number], rng)
 
     def lists(self, split: Split) -> Split:
         """Which pictures the data set has."""
@@ -91,33 +76,6 @@ class Digits(FewShotDataset):
     def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
         """What happens to a picture before it is written."""
         return picture
-
-    def build(self, folder: Path) -> None:
-        """Write the pictures and their split file.
-
-        The folder is made beside its place and then renamed, so a run that is killed leaves no half
-        of it and runs that start at once do not meet; an incomplete folder is replaced.
-        """
-        pictures, labels = load_pictures()
-        split = self.lists(fixed_split(labels))
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
-            fresh = Path(scratch, "new")
-            for name in NAMES:
-                (fresh / "images" / name).mkdir(parents=True)
-            for path in {path for part in split for path, _, _ in part}:
-                number = int(Path(path).stem)
-                rng = np.random.default_rng([PARTS_SEED, number])
-                self.change(pictures[number], rng).save(fresh / "images" / path)
-            (fresh / SPLIT_FILE).write_text(to_json(split._asdict()), encoding="utf-8")
-            try:
-                if folder.exists() and not is_complete(folder):
-                    os.rename(folder, Path(scratch, "torn"))
-                os.rename(fresh, folder)
-            except OSError:
-                # Another run was first, which is as good; anything else is an error.
-                if not is_complete(folder):
-                    raise
 
 
 class ShiftedDigits(Digits):

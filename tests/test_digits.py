@@ -14,15 +14,15 @@ from sklearn.datasets import load_digits
 from yacs.config import CfgNode
 
 from datasets.digits import (
-    SPLIT_FILE,
     Digits,
     DigitsBlur,
     DigitsInvert,
     DigitsNoise,
     DigitsRotate,
-    is_complete,
 )
+from datasets.drawn import is_complete
 
+SPLIT_FILE = "split_Digits.json"
 SHIFTED = (DigitsNoise, DigitsBlur, DigitsRotate, DigitsInvert)
 NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 
@@ -132,11 +132,11 @@ def test_a_torn_folder_is_noticed_and_rebuilt(tmp_path: Path) -> None:
     for file in (split, victim):
         content = file.read_bytes()
         file.write_bytes(b"")
-        assert not is_complete(folder)
+        assert not is_complete(folder, SPLIT_FILE)
         file.unlink()
-        assert not is_complete(folder)
+        assert not is_complete(folder, SPLIT_FILE)
         file.write_bytes(content)
-        assert is_complete(folder)
+        assert is_complete(folder, SPLIT_FILE)
     split.write_bytes(whole[:1000])
     victim.unlink()
     DigitsInvert(config(tmp_path))

@@ -40,7 +40,7 @@ def number_text(value: float) -> str:
 
 def default_backbone(dataset: str) -> str:
     """The embedded model for the embedded data sets, the paper's main one for all others."""
-    return "GlyphCLIP" if dataset.startswith("digits") else "ViT-B/16"
+    return "GlyphCLIP" if dataset.startswith(("digits", "glyphs")) else "ViT-B/16"
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Grid:
     """What a sweep's YAML file holds; each field is a list and a single value is a list of one.
 
     Args:
-        backbones: empty means GlyphCLIP for the digits and ViT-B/16 for everything else.
+        backbones: empty means GlyphCLIP for digits and glyphs and ViT-B/16 for everything else.
         targets: data sets on which every trained run is evaluated too.
         validate: evaluate every trained run on its few-shot validation part too.
     """

@@ -1,0 +1,79 @@
+"""Data sets whose pictures are made on the spot: nothing is downloaded."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, ClassVar
+
+from PIL import Image
+
+from coop_cmp.errors import UserError
+from datasets.base import FewShotDataset
+from datasets.splits import Split, read_split, to_json
+
+
+def is_complete(folder: Path, split_file: str) -> bool:
+    """Whether the folder holds a readable split file and all its pictures."""
+    try:
+        split = read_split(folder / split_file)
+        files = {folder / "images" / path for part in split for path, _, _ in part}
+        return bool(files) and all(file.stat().st_size for file in files)
+    except (OSError, UserError):
+        return False
+
+
+class DrawnDataset(FewShotDataset):
+    """Writes its pictures once below DATASET.ROOT, or below ``data`` when there is no root.
+
+    A child says which pictures there are and makes each of them.
+    """
+
+    image_dir = "images"
+    split_file: ClassVar[str]
+
+    def __init__(self, cfg: Any) -> None:
+        cfg = cfg.clone()
+        cfg.defrost()
+        cfg.DATASET.ROOT = os.path.expanduser(cfg.DATASET.ROOT or "data")
+        folder = Path(cfg.DATASET.ROOT, self.dataset_dir)
+        if not is_complete(folder, self.split_file):
+            self.build(folder)
+        super().__init__(cfg)
+
+    def read(self, cfg: Any) -> Split:
+        """Read the split that was written with the pictures."""
+        return read_split(Path(self.dataset_dir, self.split_file))
+
+    def plan(self) -> Split:
+        """All pictures, always the same, with paths ``<class>/<number>.png``."""
+        raise NotImplementedError
+
+    def draw(self, path: str, label: int) -> Image.Image:
+        """One of them, which depends on nothing but its path and label."""
+        raise NotImplementedError
+
+    def build(self, folder: Path) -> None:
+        """Write the pictures and their split file.
+
+        The folder is made beside its place and then renamed, so a run that is killed leaves no half
+        of it and runs that start at once do not meet; an incomplete folder is replaced.
+        """
+        split = self.plan()
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
+            fresh = Path(scratch, "new")
+            for path, label in {path: label for part in split for path, label, _ in part}.items():
+                file = fresh / "images" / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                self.draw(path, label).save(file)
+            (fresh / self.split_file).write_text(to_json(split._asdict()), encoding="utf-8")
+            try:
+                if folder.exists() and not is_complete(folder, self.split_file):
+                    os.rename(folder, Path(scratch, "torn"))
+                os.rename(fresh, folder)
+            except OSError:
+                # Another run was first, which is as good; anything else is an error.
+                if not is_complete(folder, self.split_file):
+                    raise
