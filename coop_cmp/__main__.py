@@ -31,9 +31,12 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--script", default="train.py", help="the training script (%(default)s)")
     parser.add_argument("--list", action="store_true", help="show trainers and twins, then stop")
+    parser.add_argument(
+        "--fast", action="store_true", help="encode shared prompt tokens once, if that is exact"
+    )
     own, rest = parser.parse_known_args(argv)
     try:
-        script = _ready(own.script)
+        script = _ready(own.script, own.fast)
         if own.list:
             _show_trainers(script)
         else:
@@ -46,7 +49,7 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(2)
 
 
-def _ready(name: str) -> Path:
+def _ready(name: str, fast: bool) -> Path:
     """Find the script, put its checkout first on the path and ready Dassl."""
     script = Path(name).resolve()
     if not script.is_file():
@@ -66,7 +69,7 @@ def _ready(name: str) -> Path:
         ) from None
     from coop_cmp.plugin import prepare
 
-    prepare()
+    prepare(fast)
     return script
 
 

@@ -17,13 +17,16 @@ from coop_cmp.upstream import mend
 _asked: dict[str, str] = {}
 
 
-def prepare() -> None:
+def prepare(fast: bool = False) -> None:
     """Ready Dassl for a training script that knows nothing of the penalty.
 
     Afterwards every config that starts from Dassl's defaults has ``TRAINER.CMP`` and the nodes of
     all other terms, takes integers for floats, names the calibration evaluator unless told
     otherwise, and may ask for ``<Trainer>_CMP``; and every trainer that is built stores its
     results.
+
+    Args:
+        fast: Also serve the trainers' text encoders, see :mod:`coop_cmp.fast`.
     """
     import dassl
     import dassl.config
@@ -43,7 +46,7 @@ def prepare() -> None:
     _wrap(yacs.config, "_check_and_coerce_cfg_value_type", _taking_integers_for_floats)
     _wrap(dassl.config, "clean_cfg", _keeping_the_terms)
     for module in (dassl.engine, dassl.engine.build):
-        _wrap(module, "build_trainer", _with_twins)
+        _wrap(module, "build_trainer", functools.partial(_with_twins, fast))
 
 
 def hide_twins(arguments: list[str]) -> list[str]:
@@ -106,11 +109,12 @@ def _wrap(owner: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
         setattr(owner, name, wrapper(getattr(owner, name)))
 
 
-def _with_twins(build: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _with_twins(fast: bool, build: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(build)
     def build_trainer(cfg: Any) -> Any:
         from dassl.engine import TRAINER_REGISTRY
 
+        from coop_cmp.fast import serve
         from coop_cmp.recorder import record
 
         name = _asked.get(cfg.TRAINER.NAME, cfg.TRAINER.NAME)
@@ -119,6 +123,8 @@ def _with_twins(build: Callable[[Any], Any]) -> Callable[[Any], Any]:
         _rename(cfg, name if own else split_trainer(name)[0])
         trainer = build(cfg) if own else TRAINER_REGISTRY.get(name)(cfg)
         record(trainer, name)
+        if fast:
+            serve(trainer)
         return trainer
 
     return build_trainer

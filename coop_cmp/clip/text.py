@@ -152,7 +152,7 @@ class TextEncoder(nn.Module):
                 x = x.index_copy(0, places, vectors.flatten(0, 1))
             packed = _queries_keys_values(block, x)
             mask = mask.to(packed.dtype)  # which autocast has chosen
-            mixed = _attend(packed, mask, groups, packing)
+            mixed = attend(packed, mask, groups, packing)
             if i + 1 == len(blocks):  # nothing but the end tokens is read behind the last block
                 ends = (own * group + packing.ends).flatten() + groups * shared
                 x, mixed = x.index_select(0, ends), mixed.index_select(0, ends)
@@ -208,7 +208,7 @@ def _queries_keys_values(block: Any, x: Tensor) -> Tensor:
     return packed.unflatten(-1, (3, attention.num_heads, -1))
 
 
-def _attend(packed: Tensor, mask: Tensor, groups: int, packing: Packing) -> Tensor:
+def attend(packed: Tensor, mask: Tensor, groups: int, packing: Packing) -> Tensor:
     """Attention of each prefix to itself, and of blocks of own tokens to it and to themselves.
 
     Args:
@@ -229,10 +229,10 @@ def _attend(packed: Tensor, mask: Tensor, groups: int, packing: Packing) -> Tens
     prefixes = first_both[:, :, None].expand(-1, -1, packing.blocks, -1, -1, -1)
     both = torch.cat([prefixes, both.unflatten(1, (groups, -1))], dim=-2).flatten(1, 2)
     (first_key, first_value), (key, value) = first_both.unbind(), both.unbind()
-    attend = F.scaled_dot_product_attention
+    mix = F.scaled_dot_product_attention
     mixed = [
-        attend(first_query.squeeze(0), first_key, first_value, is_causal=True),
-        attend(query.squeeze(0), key, value, mask[..., : key.shape[-2]]),
+        mix(first_query.squeeze(0), first_key, first_value, is_causal=True),
+        mix(query.squeeze(0), key, value, mask[..., : key.shape[-2]]),
     ]
     return torch.cat([part.transpose(1, 2).flatten(2).flatten(0, 1) for part in mixed])
 
