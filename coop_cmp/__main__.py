@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import runpy
 import sys
-import traceback
 from pathlib import Path
-from typing import Any
 
 from coop_cmp.errors import UserError
+from coop_cmp.script import import_script, run_script
 
 DESCRIPTION = """\
 Run the training script of a CoOp-family checkout (CoOp, MaPLe, KgCoOp, ...) with the confidence
@@ -32,6 +30,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--script", default="train.py", help="the training script (%(default)s)")
     parser.add_argument("--list", action="store_true", help="show trainers and twins, then stop")
     parser.add_argument(
+        "--check", action="store_true", help="try all trainers (or --trainer X) on fake data"
+    )
+    parser.add_argument(
         "--fast", action="store_true", help="encode shared prompt tokens once, if that is exact"
     )
     own, rest = parser.parse_known_args(argv)
@@ -39,11 +40,13 @@ def main(argv: list[str] | None = None) -> None:
         script = _ready(own.script, own.fast)
         if own.list:
             _show_trainers(script)
+        elif own.check:
+            _check_trainers(script, rest)
         else:
             from coop_cmp.plugin import hide_twins
 
             sys.argv = [own.script, *hide_twins(rest)]
-            run_script(script, "__main__")
+            run_script(script)
     except UserError as error:
         print(f"coop_cmp: {error}", file=sys.stderr)
         sys.exit(2)
@@ -73,55 +76,27 @@ def _ready(name: str, fast: bool) -> Path:
     return script
 
 
-def run_script(script: Path, name: str) -> dict[str, Any]:
-    """Run a training script as the module ``name``; its names.
-
-    Raises:
-        UserError: a package is missing; or, unless the script runs as ``__main__`` and its own
-            traceback says more, it cannot be imported for any other reason.
-    """
-    try:
-        return runpy.run_path(str(script), run_name=name)
-    except ModuleNotFoundError as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        raise UserError(
-            f"{script.name} needs a module that is not there: {error} ({place.filename}, line "
-            f"{place.lineno}); {_remedy(error.name or '')}"
-        ) from None
-    except Exception as error:
-        if name == "__main__":
-            raise
-        raise UserError(f"{script.name} cannot be imported: {describe(error)}") from None
-
-
-def describe(error: BaseException) -> str:
-    """An error and where it was raised, in one line."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text} ({place.filename}, line {place.lineno})"
-
-
-def _remedy(module: str) -> str:
-    package = module.partition(".")[0]
-    if package == "dassl":
-        import dassl
-
-        return f"the Dassl in {Path(dassl.__path__[0]).parent} is another version than it expects"
-    return f"install it as the checkout's README says (perhaps: pip install {package})"
-
-
 def _show_trainers(script: Path) -> None:
-    from dassl.engine import TRAINER_REGISTRY
     from tabulate import tabulate
 
     from coop_cmp.plugin import twins
 
-    before = TRAINER_REGISTRY.registered_names()
-    run_script(script, "imported")  # its imports register the trainers
-    every = TRAINER_REGISTRY.registered_names()
-    # Upstream Dassl brings twenty trainers of its own, which a checkout's users do not look for.
-    offered = [name for name in every if name not in before] or every
-    print(tabulate(twins(offered).items(), headers=["trainer", "with the penalty"]))
+    offered = twins(import_script(script)[1])
+    print(tabulate(offered.items(), headers=["trainer", "with the penalty"]))
+
+
+def _check_trainers(script: Path, arguments: list[str]) -> None:
+    from tabulate import tabulate
+
+    from coop_cmp.check import check
+
+    parser = argparse.ArgumentParser(prog="python -m coop_cmp --check", allow_abbrev=False)
+    parser.add_argument("--trainer", help="only this one")
+    parser.add_argument("opts", nargs="*", help="settings to change: KEY VALUE ...")
+    given = parser.parse_args(arguments)
+    rows = check(script, given.trainer, given.opts)
+    widths = [None, 60, 60]
+    print(tabulate(rows, headers=["trainer", "with the penalty", "--fast"], maxcolwidths=widths))
 
 
 if __name__ == "__main__":

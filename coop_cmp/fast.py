@@ -123,7 +123,7 @@ class FastText:
                 found = differences(fast, own, learning)
         except RuntimeError as error:
             raise NotServed(" ".join(str(error).split())) from None
-        step = STEPS * torch.finfo(own.dtype).eps
+        step = STEPS * coarsest(own)
         if found[0] > max(FEATURES, step) or found[1] > max(GRADIENTS, 4 * step):
             raise NotServed(f"features differ by {found[0]:.1e}, gradients by {found[1]:.1e}")
         self._agreed.add(learning)
@@ -210,16 +210,27 @@ def differences(fast: Tensor, own: Tensor, learning: bool) -> tuple[float, float
 
 def leaves(tensor: Tensor) -> list[Tensor]:
     """The tensors that would get a gradient from this one."""
-    found, seen, waiting = [], set(), [tensor.grad_fn]
+    return [node.variable for node in _graph(tensor) if hasattr(node, "variable")]
+
+
+def coarsest(tensor: Tensor) -> float:
+    """The step of the lowest precision on the way of the gradients: checkouts write ``.half()``."""
+    kinds = {tensor.dtype}
+    for node in _graph(tensor):
+        kinds |= {gradient.dtype for gradient in getattr(node, "_input_metadata", ())}
+    return max(torch.finfo(kind).eps for kind in kinds if kind.is_floating_point)
+
+
+def _graph(tensor: Tensor) -> list[Any]:
+    """All nodes of the graph behind a tensor, each once."""
+    seen: dict[Any, None] = {}
+    waiting = [tensor.grad_fn]
     while waiting:
         node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, "variable"):
-            found.append(node.variable)
-        waiting += [function for function, _ in node.next_functions]
-    return found
+        if node is not None and node not in seen:
+            seen[node] = None
+            waiting += [function for function, _ in node.next_functions]
+    return list(seen)
 
 
 def _gradients(value: Tensor, learned: list[Tensor]) -> list[Tensor]:

@@ -15,9 +15,10 @@ import pytest
 from PIL import Image
 
 import coop_cmp
-from coop_cmp.__main__ import main, run_script
+from coop_cmp.__main__ import main
 from coop_cmp.errors import UserError
 from coop_cmp.plugin import _keeping_the_terms, ensure_trainer, hide_twins
+from coop_cmp.script import run_script
 
 TRAIN = """
 import argparse
@@ -244,7 +245,7 @@ def test_the_script_is_told_the_baselines_name(given, shown):
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("import nowhere", "train.py needs a module that is not there: No module named 'nowhere'"),
+        ("import nowhere", "train.py: ModuleNotFoundError: No module named 'nowhere' ("),
         ("from dassl.nowhere import x", "is another version than it expects"),
         ("raise OSError('no\\nweights')", "train.py cannot be imported: OSError: no weights ("),
     ],

@@ -1,0 +1,206 @@
+"""``--check``: a dry run of every trainer of a checkout, without weights, data or GPU.
+
+Each trainer and its twin are built on a CLIP of few layers with random weights, train one step on
+pictures of noise, and are tested. With lambda 0 the twin must learn what the baseline learns, bit
+for bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coop_cmp.errors import UserError, closest
+from coop_cmp.fast import serve
+from coop_cmp.losses.names import split_trainer, twin_of
+from coop_cmp.sandbox import CLASSES, SIZE, noise_dataset, sandbox
+from coop_cmp.script import describe, import_script
+
+TEMPLATED = "OxfordPets"  # a data set for which every checkout has prompt templates
+
+
+def check(script: Path, only: str | None, opts: list[str]) -> list[tuple[str, str, str]]:
+    """Try the trainers of a training script.
+
+    Args:
+        script: The training script; its directory is on the path.
+        only: A trainer's name, or None for all that the script brings and that train.
+        opts: Keys and values of settings to change.
+
+    Returns:
+        For each trainer its name, what its twin does, and what ``--fast`` does.
+    """
+    from dassl.data.datasets import DATASET_REGISTRY
+
+    from coop_cmp.plugin import twins
+
+    before = DATASET_REGISTRY.registered_names()
+    names, trainers = import_script(script)
+    brought = [name for name in DATASET_REGISTRY.registered_names() if name not in before]
+    dataset = TEMPLATED if TEMPLATED in brought or not brought else brought[0]
+    training = [*twins(trainers)]
+    if only is not None and only not in training:
+        raise UserError(f'there is no trainer "{only}" that trains{closest(only, training)}')
+    with sandbox() as folder:
+        noise_dataset(folder, dataset)
+        config = partial(_config, names, script.parent, dataset, opts)
+        for name in trainers:
+            if name not in training:  # what zero-shot CLIP leaves may be needed by the others
+                _run(config(name))
+        return [(name, *_try(name, config)) for name in training if only in (None, name)]
+
+
+def _try(name: str, config: Callable[[str], Any]) -> tuple[str, str]:
+    """What the trainer's twin does, and what ``--fast`` does."""
+    baseline = _run(config(name), fast=True)
+    twin = _run(config(twin_of(name)))
+    if baseline.error and not baseline.learned:
+        return f"the checkout's: {name} itself fails in {baseline.error}", baseline.fast
+    if twin.error and not baseline.error:
+        return f"the twin fails in {twin.error}", baseline.fast
+    if _same(baseline, twin):
+        verdict = "works; lambda 0 is bit-identical"
+    elif _same(baseline, _run(config(name))):
+        return "the twin: with lambda 0 it learns something else", baseline.fast
+    else:
+        verdict = f"works; lambda 0 was not compared, {name} itself differs between two runs"
+    if baseline.error:
+        verdict += f"; the checkout's: {name} itself fails in {baseline.error}"
+    return verdict, baseline.fast
+
+
+@dataclass
+class Attempt:
+    """A training step and a test.
+
+    Attributes:
+        learned: All weights behind the step, if it got that far.
+        fast: What ``--fast`` said.
+        error: Where and how it failed, if so.
+    """
+
+    learned: dict[str, Tensor] = field(default_factory=dict)
+    fast: str = ""
+    error: str = ""
+
+
+def _run(cfg: Any, fast: bool = False) -> Attempt:
+    from dassl.engine import build_trainer
+    from dassl.utils import set_random_seed
+
+    attempt, printed, stage = Attempt(), io.StringIO(), "building"
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            set_random_seed(1)
+            trainer = build_trainer(cfg)
+            trainer.save_model = lambda *_, **__: None  # some save all of CLIP
+            stage = "training"
+            trainer.train()
+            attempt.learned = _weights(trainer)
+            if fast:
+                serve(trainer)
+            if attempt.learned:
+                _step(trainer, 0.5)
+            stage = "the test"
+            trainer.test()
+        except Exception as error:
+            attempt.error = f"{stage}: {describe(error)}"
+    attempt.fast = _said(printed)
+    return attempt
+
+
+def _step(trainer: Any, lam: float) -> None:
+    """One more step, with lambda."""
+    trainer.cfg.defrost()
+    trainer.cfg.TRAINER.CMP.LAMBDA = lam
+    trainer.set_model_mode("train")
+    trainer.forward_backward(next(iter(trainer.train_loader_x)))
+
+
+def _weights(trainer: Any) -> dict[str, Tensor]:
+    return {
+        f"{name}.{key}": value.clone()
+        for name, model in trainer._models.items()
+        for key, value in model.state_dict().items()
+    }
+
+
+def _same(these: Attempt, those: Attempt) -> bool:
+    a, b = these.learned, those.learned
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+def _said(printed: io.StringIO) -> str:
+    """The last line of ``--fast``."""
+    start = "coop_cmp --fast: "
+    lines = [line for line in printed.getvalue().splitlines() if line.startswith(start)]
+    return lines[-1].removeprefix(start).removeprefix("the text encoder ") if lines else ""
+
+
+def _config(names: dict[str, Any], home: Path, dataset: str, opts: list[str], trainer: str) -> Any:
+    """The settings that the script makes of the trainer's own file, for a small run."""
+    from dassl.config import get_cfg_default
+
+    setup, folder = names.get("setup_cfg"), Path.cwd()
+    file = _settings_file(home / "configs" / "trainers", split_trainer(trainer)[0])
+    cfg = (setup(_Arguments(config_file=file)) if setup else get_cfg_default()).clone()
+    cfg.defrost()
+    small: dict[str, Any] = {
+        "DATASET.NAME": dataset,
+        "DATASET.ROOT": str(folder),
+        "DATASET.SUBSAMPLE_CLASSES": "base",  # DePT trains on nothing else
+        "DATALOADER.NUM_WORKERS": 0,
+        "DATALOADER.TRAIN_X.BATCH_SIZE": len(CLASSES),
+        "INPUT.SIZE": (SIZE, SIZE),
+        "INPUT.TRANSFORMS": ("normalize",),
+        "MODEL.BACKBONE.NAME": "ViT-B/16",
+        "OPTIM.NAME": "sgd",
+        "OPTIM.MAX_EPOCH": 1,
+        "OUTPUT_DIR": str(folder / trainer),
+        "SEED": 1,
+        "TEST.NO_TEST": True,
+        "TRAINER.NAME": trainer,
+        "TRAINER.CMP.LAMBDA": 0.0,
+        "USE_CUDA": False,
+    }
+    for key, value in small.items():
+        _set(cfg, key, value)
+    for node in cfg.TRAINER.values():
+        if isinstance(node, type(cfg)) and "PREC" in node:
+            node.PREC = "fp32"
+    cfg.merge_from_list(opts)
+    cfg.freeze()
+    return cfg
+
+
+def _settings_file(folder: Path, trainer: str) -> str:
+    """The file that a checkout has for a trainer, if any; for ViT-B/16 if there is a choice."""
+    folders = [f for f in folder.glob("*") if f.name.lower() == trainer.lower()]
+    files = sorted(file for folder in folders for file in folder.glob("*.yaml"))
+    return str(next((f for f in files if "vit_b16" in f.name), *files[:1])) if files else ""
+
+
+def _set(cfg: Any, key: str, value: Any) -> None:
+    *path, last = key.split(".")
+    for part in path:
+        cfg = cfg[part]
+    if last in cfg:
+        cfg[last] = value
+
+
+class _Arguments(argparse.Namespace):
+    """The arguments of a command line that gives none."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return [] if name == "opts" else None

@@ -1,0 +1,119 @@
+"""A place where a checkout's trainers run without weights, data or GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+CLASSES = ("cat", "great grey owl")  # with one picture each
+SIZE, PATCH = 32, 16
+# The widths are those of ViT-B/16, which checkouts write into their code; the depths are smaller.
+EMBED, VISION_WIDTH, VISION_LAYERS, TEXT_WIDTH, TEXT_LAYERS = 512, 768, 2, 512, 9
+
+
+@contextlib.contextmanager
+def sandbox() -> Iterator[Path]:
+    """A temporary working directory in which weights are random and all runs in fp32 on the CPU.
+
+    Without a GPU, ``.cuda()`` and ``.half()`` do nothing. Every module that downloads weights as
+    OpenAI's package does gets a file of random ones.
+    """
+    home = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        weights = Path(folder, "weights.pt")
+        torch.save({key: value.half() for key, value in random_weights().items()}, weights)
+        for module in list(sys.modules.values()):
+            if {"_download", "_MODELS"} <= vars(module).keys():
+                stack.enter_context(
+                    mock.patch.object(module, "_download", return_value=str(weights))
+                )
+        if not torch.cuda.is_available():
+            for kind in (Tensor, nn.Module):
+                for name in ("cuda", "half"):  # half precision takes minutes without a GPU
+                    stack.enter_context(mock.patch.object(kind, name, _itself))
+        os.chdir(folder)
+        try:
+            yield Path(folder)
+        finally:
+            os.chdir(home)
+
+
+def _itself(value: Any, *_: Any, **__: Any) -> Any:
+    return value
+
+
+def random_weights() -> dict[str, Tensor]:
+    """The weights of a small ViT in the layout of OpenAI's package."""
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator) * shape[-1] ** -0.5
+
+    def tower(prefix: str, width: int, layers: int) -> dict[str, Tensor]:
+        weights: dict[str, Tensor] = {}
+        for i in range(layers):
+            for name, (rows, columns) in {
+                "attn.in_proj_": (3 * width, width),
+                "attn.out_proj.": (width, width),
+                "mlp.c_fc.": (4 * width, width),
+                "mlp.c_proj.": (width, 4 * width),
+            }.items():
+                block = f"{prefix}resblocks.{i}.{name}"
+                weights |= {
+                    f"{block}weight": normal(rows, columns),
+                    f"{block}bias": torch.zeros(rows),
+                }
+            for name in ("ln_1", "ln_2"):
+                weights |= norm(f"{prefix}resblocks.{i}.{name}", width)
+        return weights
+
+    def norm(name: str, width: int) -> dict[str, Tensor]:
+        return {f"{name}.weight": torch.ones(width), f"{name}.bias": torch.zeros(width)}
+
+    return {
+        "visual.conv1.weight": normal(VISION_WIDTH, 3, PATCH, PATCH),
+        "visual.class_embedding": normal(VISION_WIDTH),
+        "visual.positional_embedding": normal((SIZE // PATCH) ** 2 + 1, VISION_WIDTH),
+        "visual.proj": normal(VISION_WIDTH, EMBED),
+        **norm("visual.ln_pre", VISION_WIDTH),
+        **norm("visual.ln_post", VISION_WIDTH),
+        **tower("visual.transformer.", VISION_WIDTH, VISION_LAYERS),
+        "token_embedding.weight": normal(49408, TEXT_WIDTH),
+        "positional_embedding": normal(77, TEXT_WIDTH),
+        "text_projection": normal(TEXT_WIDTH, EMBED),
+        "logit_scale": torch.tensor(2.0),
+        **norm("ln_final", TEXT_WIDTH),
+        **tower("transformer.", TEXT_WIDTH, TEXT_LAYERS),
+    }
+
+
+def noise_dataset(folder: Path, name: str) -> None:
+    """Register pictures of noise under the name of a data set, in its place."""
+    from dassl.data.datasets import DATASET_REGISTRY, DatasetBase, Datum
+
+    items = []
+    rng = np.random.default_rng(0)
+    for label, classname in enumerate(CLASSES):
+        file = folder / f"{label}.png"
+        Image.fromarray(rng.integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)).save(file)
+        items.append(Datum(str(file), label, 0, classname))
+
+    class Noise(DatasetBase):
+        dataset_dir = image_dir = str(folder)
+
+        def __init__(self, cfg: Any) -> None:
+            super().__init__(train_x=items, val=items, test=items)
+
+    Noise.__name__ = name
+    DATASET_REGISTRY.register(Noise, force=True)

@@ -1,0 +1,56 @@
+"""A checkout's training script: found, run or imported, with errors that name their cause."""
+
+from __future__ import annotations
+
+import runpy
+import traceback
+from pathlib import Path
+from typing import Any
+
+from coop_cmp.errors import UserError
+
+
+def run_script(script: Path, name: str = "__main__") -> dict[str, Any]:
+    """Run a training script as the module ``name``; its names.
+
+    Raises:
+        UserError: a module is missing; or, unless the script runs as ``__main__`` and its own
+            traceback says more, it cannot be imported for any other reason.
+    """
+    try:
+        return runpy.run_path(str(script), run_name=name)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{script.name}: {describe(error)}; {_remedy(error)}") from None
+    except Exception as error:
+        if name == "__main__":
+            raise
+        raise UserError(f"{script.name} cannot be imported: {describe(error)}") from None
+
+
+def import_script(script: Path) -> tuple[dict[str, Any], list[str]]:
+    """Import a training script; its names, and the trainers that it brings."""
+    from dassl.engine import TRAINER_REGISTRY
+
+    before = TRAINER_REGISTRY.registered_names()
+    names = run_script(script, "imported")  # its imports register the trainers
+    every = TRAINER_REGISTRY.registered_names()
+    # Upstream Dassl brings twenty trainers of its own, which a checkout's users do not look for.
+    return names, [name for name in every if name not in before] or every
+
+
+def describe(error: BaseException) -> str:
+    """An error and where it came from, in one line; installed packages are not to blame."""
+    places = traceback.extract_tb(error.__traceback__)
+    own = [place for place in places if "site-packages" not in place.filename]
+    place = (own or places)[-1]
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
+    return f"{text} ({Path(place.filename).name}, line {place.lineno})"
+
+
+def _remedy(error: ModuleNotFoundError) -> str:
+    package = (error.name or "").partition(".")[0]
+    if package == "dassl":
+        import dassl
+
+        return f"the Dassl in {Path(dassl.__path__[0]).parent} is another version than it expects"
+    return f"install it as the checkout's README says (perhaps: pip install {package})"
