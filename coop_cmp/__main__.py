@@ -86,17 +86,14 @@ def _show_trainers(script: Path) -> None:
 
 
 def _check_trainers(script: Path, arguments: list[str]) -> None:
-    from tabulate import tabulate
-
     from coop_cmp.check import check
 
     parser = argparse.ArgumentParser(prog="python -m coop_cmp --check", allow_abbrev=False)
     parser.add_argument("--trainer", help="only this one")
     parser.add_argument("opts", nargs="*", help="settings to change: KEY VALUE ...")
     given = parser.parse_args(arguments)
-    rows = check(script, given.trainer, given.opts)
-    widths = [None, 60, 60]
-    print(tabulate(rows, headers=["trainer", "with the penalty", "--fast"], maxcolwidths=widths))
+    for name, twin, fast in check(script, given.trainer, given.opts):
+        print(f"{name}: {twin}", *([f"  --fast: {fast}"] if fast else []), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from coop_cmp.script import describe, import_script
 TEMPLATED = "OxfordPets"  # a data set for which every checkout has prompt templates
 
 
-def check(script: Path, only: str | None, opts: list[str]) -> list[tuple[str, str, str]]:
+def check(script: Path, only: str | None, opts: list[str]) -> Iterator[tuple[str, str, str]]:
     """Try the trainers of a training script.
 
     Args:
@@ -36,7 +36,7 @@ def check(script: Path, only: str | None, opts: list[str]) -> list[tuple[str, st
         only: A trainer's name, or None for all that the script brings and that train.
         opts: Keys and values of settings to change.
 
-    Returns:
+    Yields:
         For each trainer its name, what its twin does, and what ``--fast`` does.
     """
     from dassl.data.datasets import DATASET_REGISTRY
@@ -56,7 +56,8 @@ def check(script: Path, only: str | None, opts: list[str]) -> list[tuple[str, st
         for name in trainers:
             if name not in training:  # what zero-shot CLIP leaves may be needed by the others
                 _run(config(name))
-        return [(name, *_try(name, config)) for name in training if only in (None, name)]
+        for name in training if only is None else [only]:
+            yield name, *_try(name, config)
 
 
 def _try(name: str, config: Callable[[str], Any]) -> tuple[str, str]:
