@@ -87,7 +87,7 @@ class TermMixin:
                 "a loss of its own must call torch.nn.functional.cross_entropy or nll_loss, or add "
                 "the function of coop_cmp.losses itself."
             )
-        return {**(summary or {}), f"loss_{self.term.lower()}": scope.mean}
+        return {**(summary or {}), f"loss_{self.term.lower()}": scope.unread_mean}
 
     def _ask(self, need: str) -> Any:
         arguments = self._batches if need == "zero_shot_logits" else ()

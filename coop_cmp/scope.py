@@ -89,6 +89,11 @@ class TermScope:
         """Mean of `value` over all cross-entropies of the scope; NaN before the first."""
         return sum(map(float, self._values)) / self.calls if self._values else math.nan
 
+    @property
+    def unread_mean(self) -> Tensor:
+        """`mean` as a tensor, where it was computed: reading it can wait."""
+        return torch.stack(self._values).mean() if self.calls > 1 else self._values[0]
+
     def __enter__(self: Self) -> Self:
         with _lock:
             if self in _scopes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +39,34 @@ TINY = {
         "layers": 3,
     },
 }
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--device",
+        default="cpu",
+        help="cpu (default): all tests, on the CPU alone; cuda or mps: those that compare devices",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--device") == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        torch.backends.mps.is_available = lambda: False  # type: ignore[assignment]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--device") == "cpu":
+        return
+    wanted = [item for item in items if "device" in getattr(item, "fixturenames", ())]
+    config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
+    items[:] = wanted
+
+
+@pytest.fixture
+def device(request: pytest.FixtureRequest) -> str:
+    """The device to test: whoever asks for it also runs on a GPU."""
+    return request.config.getoption("--device")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from coop_cmp.clip import LoadedCLIP, TextEncoder, load_clip
 from coop_cmp.config import check_cfg
+from coop_cmp.devices import choose_device, to_device
 from coop_cmp.errors import UserError
 from trainers.checkpoint import load_learned
 from trainers.frozen import FeatureTrainer
@@ -156,10 +157,11 @@ class PromptTrainer(FeatureTrainer):
         if not self.trainable:
             return
         print(f"Trainable parameters: {self.trainable:,}")
-        self.optim = self.make_optimizer()
+        scaled = self.precision == "amp" and self.device.type == "cuda"
+        self.optim = fused(self.make_optimizer()) if scaled else self.make_optimizer()
         self.sched = build_lr_scheduler(self.optim, cfg.OPTIM)
         self.register_model(self.folders[0], self.learner, self.optim, self.sched)
-        self.scaler = grad_scaler(self.precision == "amp" and self.device.type == "cuda")
+        self.scaler = grad_scaler(scaled)
 
     def zero_shot_logits(self, batch: dict[str, Any]) -> Tensor:
         """Logits [B, C] of zero-shot CLIP for the batch in training, for terms that need them."""
@@ -177,14 +179,15 @@ class PromptTrainer(FeatureTrainer):
     def encode_image(self, image: Tensor) -> Tensor:
         """Features [B, E] of images [B, 3, H, W], as in a test."""
         with self.autocast():
-            return self.model.encode_image(image.to(self.device))
+            return self.model.encode_image(to_device(image, self.device))
 
     def autocast(self) -> AbstractContextManager:
         """Mixed precision if the method asks for it: fp16 on a GPU, bf16 on a CPU."""
         dtype = torch.bfloat16 if self.device.type == "cpu" else torch.float16
         return torch.autocast(self.device.type, dtype=dtype, enabled=self.precision == "amp")
 
-    def forward_backward(self, batch: dict[str, Any]) -> dict[str, float]:
+    def forward_backward(self, batch: dict[str, Any]) -> dict[str, Tensor]:
+        """One step; what it returns stays on the device until it is printed."""
         image, label = self.parse_batch_train(batch)
         with self.autocast():
             logits, terms = self.model.losses(self.model.image_features(image), label)
@@ -192,10 +195,10 @@ class PromptTrainer(FeatureTrainer):
         self.update(loss)
         if self.batch_idx + 1 == self.num_batches:
             self.update_lr()
-        summary = {"loss": loss.item(), "acc": compute_accuracy(logits, label)[0].item()}
+        shown = {"loss": loss, "acc": compute_accuracy(logits, label)[0]}
         if len(terms) > 1:
-            summary.update({name: term.item() for name, term in terms.items()})
-        return summary
+            shown |= terms
+        return {name: value.detach() for name, value in shown.items()}
 
     def update(self, loss: Tensor) -> None:
         """One optimiser step, with the gradients scaled under fp16 autocast."""
@@ -210,7 +213,9 @@ class PromptTrainer(FeatureTrainer):
         """Hook: change the gradients before the optimiser uses them."""
 
     def parse_batch_train(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
-        return batch["img"].to(self.device), batch["label"].to(self.device)
+        return to_device(batch["img"], self.device), to_device(batch["label"], self.device)
+
+    parse_batch_test = parse_batch_train
 
     def test(self, split: str | None = None) -> float:
         """Evaluate; the classifier's text features are computed once, not for every batch."""
@@ -247,20 +252,16 @@ class PromptTrainer(FeatureTrainer):
         load_learned(self.learner, directory, epoch, self.folders, self.unused)
 
 
-def choose_device(cfg: Any) -> torch.device:
-    """The configured device, or the best there is (the CPU if USE_CUDA is off)."""
-    if not cfg.DEVICE:
-        if cfg.USE_CUDA and torch.cuda.is_available():
-            return torch.device("cuda")
-        has_mps = cfg.USE_CUDA and torch.backends.mps.is_available()
-        return torch.device("mps" if has_mps else "cpu")
-    try:
-        device = torch.device(cfg.DEVICE)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f'device "{cfg.DEVICE}" cannot be used: {reason}') from error
-    return device
+def fused(optim: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """The optimiser in one kernel, which looks for infinite gradients itself, if there is one.
+
+    Otherwise the gradient scaler reads them on the host in every step.
+    """
+    if "fused" not in optim.defaults:
+        return optim
+    groups = [{**group, "fused": True, "foreach": False} for group in optim.param_groups]
+    kind: Any = type(optim)
+    return kind(groups, fused=True)
 
 
 def grad_scaler(enabled: bool) -> Any:

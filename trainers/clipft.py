@@ -16,6 +16,7 @@ from dassl.optim import build_optimizer
 from torch import Tensor, nn
 
 from coop_cmp.clip import LoadedCLIP, PromptLayout, clean, template_of, text_layout
+from coop_cmp.devices import to_device
 from coop_cmp.errors import UserError
 from coop_cmp.penalty import plug_all
 from coop_cmp.settings import PRECISIONS, choice, declare_trainer, flag, number
@@ -50,6 +51,7 @@ class FineTunedCLIP(PromptedCLIP):
         clip.model.visual.requires_grad_(True)
         self.clip = clip.model
         self._frozen_text: Tensor | None = None
+        self.host_label: Tensor | None = None  # of the batch, to be read without waiting
         print(f"Template: {template}")
 
     def encode_image(self, image: Tensor) -> Tensor:
@@ -71,13 +73,15 @@ class FineTunedCLIP(PromptedCLIP):
         """
         if self.node.MODE == "FT-CE":
             return super().losses(image_features, label)
-        classes, caption = label.unique(return_inverse=True)
-        slots = tuple(self.layout.slots[c] for c in classes.tolist())
+        present = (label if self.host_label is None else self.host_label).unique()
+        slots = tuple(self.layout.slots[c] for c in present.tolist())
+        classes = to_device(present, label.device)
         text = F.normalize(self.text_encoder(PromptLayout(slots)).float(), dim=-1)
         known = self.similarity(image_features, text)  # [B, classes of the batch]
         logits = known.new_full((len(label), self.layout.n_classes), float("-inf"))
-        logits[:, classes] = known.detach()
-        return logits, {"loss_contrastive": contrastive_loss(known[:, caption], label)}
+        logits = logits.index_copy(1, classes, known.detach())
+        products = known[:, torch.searchsorted(classes, label)]
+        return logits, {"loss_contrastive": contrastive_loss(products, label)}
 
 
 def contrastive_loss(products: Tensor, label: Tensor) -> Tensor:
@@ -132,6 +136,13 @@ class CLIPFT(PromptTrainer):
     def make_optimizer(self) -> torch.optim.Optimizer:
         group = {"params": self.trained(), "eps": self.cfg.TRAINER.CLIPFT.EPS}
         return build_optimizer(self.learner, self.cfg.OPTIM, param_groups=[group])
+
+    def forward_backward(self, batch: dict[str, Any]) -> dict[str, Tensor]:
+        self.model.host_label = batch["label"]
+        try:
+            return super().forward_backward(batch)
+        finally:
+            self.model.host_label = None
 
     def before_step(self) -> None:
         self.scaler.unscale_(self.optim)

@@ -6,6 +6,7 @@ per class, and an upper bound of the expected cross-entropy under it is minimise
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from coop_cmp.clip import LoadedCLIP, PromptLayout, context_layout
 from coop_cmp.clip.prompts import Position, token_ids
+from coop_cmp.devices import to_device
 from coop_cmp.errors import UserError
 from coop_cmp.penalty import penalty_logits, plug_all
 from coop_cmp.settings import PRECISIONS, choice, declare_trainer, integer, number
@@ -49,10 +51,10 @@ class PromptDistribution(nn.Module):
         width = clip.model.ln_final.weight.shape[0]
         self.ctx = nn.Parameter(nn.init.normal_(torch.empty(prompts, node.N_CTX, width), std=0.02))
         quarter = prompts // 4
-        self.places: dict[Position, Tensor] = {
-            "front": torch.arange(quarter),
-            "middle": torch.arange(quarter, 2 * quarter),
-            "end": torch.arange(2 * quarter, prompts),
+        self.places: dict[Position, range] = {
+            "front": range(quarter),
+            "middle": range(quarter, 2 * quarter),
+            "end": range(2 * quarter, prompts),
         }
         self.layouts: dict[Position, PromptLayout] = {
             place: context_layout(classnames, clip.tokenizer, node.N_CTX, place)
@@ -63,15 +65,15 @@ class PromptDistribution(nn.Module):
         self.nameless = PromptLayout(((start, *context, *stop),))
         self.per_step, self.seed = per_step, seed
 
-    def of_step(self, step: int) -> Tensor:
-        """Indices [PROMPT_BS] of the prompts that a training step uses.
+    def of_step(self, step: int) -> list[int]:
+        """The PROMPT_BS prompts that a training step uses.
 
         They depend on nothing but the seed and the step, so a run can be continued anywhere.
         """
         cycle, part = divmod(step, len(self.ctx) // self.per_step)
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + cycle)
         order = torch.randperm(len(self.ctx), generator=generator)
-        return order[part * self.per_step : (part + 1) * self.per_step]
+        return order[part * self.per_step : (part + 1) * self.per_step].tolist()
 
 
 class ProDACLIP(PromptedCLIP):
@@ -85,14 +87,23 @@ class ProDACLIP(PromptedCLIP):
         self.prompt_learner = PromptDistribution(self.node, clip, classnames, cfg.SEED)
         self.step = 0
 
-    def samples(self, chosen: Tensor | None = None) -> Tensor:
-        """Normalised text features [P, C, E] of the chosen prompts, or of all."""
-        learner, features = self.prompt_learner, []
-        for place, prompts in learner.places.items():
-            if chosen is not None:
-                prompts = chosen[torch.isin(chosen, prompts)]
-            if len(prompts):
-                features.append(self.text_encoder(learner.layouts[place], learner.ctx[prompts]))
+    def samples(self, chosen: Sequence[int] | None = None) -> Tensor:
+        """Normalised text features [P, C, E] of the chosen prompts, or of all, by place."""
+        learner = self.prompt_learner
+        if chosen is None:
+            chosen = range(len(learner.ctx))
+        by_place = {
+            place: [prompt for prompt in chosen if prompt in prompts]
+            for place, prompts in learner.places.items()
+        }
+        order = torch.tensor([prompt for prompts in by_place.values() for prompt in prompts])
+        contexts = learner.ctx.index_select(0, to_device(order, learner.ctx.device))
+        parts = contexts.split([len(prompts) for prompts in by_place.values()])
+        features = [
+            self.text_encoder(learner.layouts[place], part)
+            for place, part in zip(by_place, parts, strict=True)
+            if len(part)
+        ]
         return F.normalize(torch.cat(features).float(), dim=-1)
 
     def text_features(self) -> Tensor:
@@ -153,6 +164,6 @@ class ProDA(PromptTrainer):
     def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
         return ProDACLIP(self.cfg, clip, classnames)
 
-    def forward_backward(self, batch: dict[str, Any]) -> dict[str, float]:
+    def forward_backward(self, batch: dict[str, Any]) -> dict[str, Tensor]:
         self.model.step = self.epoch * self.num_batches + self.batch_idx
         return super().forward_backward(batch)

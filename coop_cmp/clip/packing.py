@@ -82,20 +82,20 @@ def _packing(layout: PromptLayout, classes: Sequence[int], device: torch.device)
             ends[c] = len(slots) - shared - 1
         empty = shared + (b + 1) * width - len(slots)
         slots, places, owners = slots + [0] * empty, places + [0] * empty, owners + [-1] * empty
-    ids, owner = torch.tensor(slots), torch.tensor(owners)
-    learned = (ids < 0).nonzero()[:, 0]
-    source = -1 - ids[learned]
-    if layout.class_specific:
-        source = source + owner[learned] * layout.n_context
+    learned = [place for place, slot in enumerate(slots) if slot < 0]
+    own_rows = layout.n_context if layout.class_specific else 0
+    owner = torch.tensor(owners[shared:]).unflatten(0, (len(blocks), width))
     return Packing(
         prefix=shared,
         blocks=len(blocks),
-        tokens=ids.clamp(min=0).to(device),
-        positions=torch.tensor(places).to(device),
-        learned=learned.to(device),
-        source=source.to(device),
-        ends=torch.tensor(list(ends.values())).to(device),
-        mask=_mask(owner[shared:].unflatten(0, (len(blocks), width)), shared, device),
+        tokens=torch.tensor([max(slot, 0) for slot in slots], device=device),
+        positions=torch.tensor(places, device=device),
+        learned=torch.tensor(learned, dtype=torch.long, device=device),
+        source=torch.tensor(
+            [-1 - slots[i] + own_rows * owners[i] for i in learned], dtype=torch.long, device=device
+        ),
+        ends=torch.tensor(list(ends.values()), device=device),
+        mask=_mask(owner, shared).to(device),
     )
 
 
@@ -132,11 +132,11 @@ def _spread(lengths: Mapping[int, int], count: int) -> tuple[list[list[int]], in
     return blocks, max(heap)[0]
 
 
-def _mask(owner: Tensor, shared: int, device: torch.device) -> Tensor:
+def _mask(owner: Tensor, shared: int) -> Tensor:
     """The mask of own tokens whose classes are given [B, K]; an empty place sees no other."""
     blocks, width = owner.shape
     same = (owner[:, :, None] == owner[:, None]) & (owner >= 0)[:, None]
     seen = (same | torch.eye(width, dtype=torch.bool)).tril()
     mask = torch.zeros(blocks, 1, width, -(-(shared + width) // ALIGNED) * ALIGNED)
     mask[:, 0, :, shared : shared + width].masked_fill_(~seen, float("-inf"))
-    return mask.to(device)
+    return mask

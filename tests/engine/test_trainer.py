@@ -216,8 +216,10 @@ def test_only_the_named_registered_models_change_mode() -> None:
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_is_not_finite_stops_the_run(loss) -> None:
+    trainer = TrainerBase()
+    trainer.model_backward_and_update(torch.tensor(loss, requires_grad=True))
     with pytest.raises(FloatingPointError, match="Loss is infinite or NaN!"):
-        TrainerBase().model_backward_and_update(torch.tensor(loss))
+        trainer.save_model(0, "nowhere")
 
 
 def test_saved_weights_load_by_epoch_or_the_best_with_or_without_a_result(

@@ -114,7 +114,8 @@ def steps(trainer: Any, count: int = 3) -> list[dict[str, float]]:
     trainer.set_model_mode("train")
     reports = []
     for trainer.batch_idx in range(count):
-        reports.append(trainer.forward_backward(trainer.train_loader_x[trainer.batch_idx]))
+        report = trainer.forward_backward(trainer.train_loader_x[trainer.batch_idx])
+        reports.append({name: float(value) for name, value in report.items()})
     return reports
 
 

@@ -12,6 +12,7 @@ from dassl.utils.checkpoint import BEST_NAME, fitting, restore
 from torch import Tensor, nn
 
 from .resume import newest_common_checkpoints, restore_training_state, training_state
+from .unread import UnreadLosses
 
 
 class TrainerBase:
@@ -20,12 +21,14 @@ class TrainerBase:
     start_epoch: int
     max_epoch: int
     epoch: int
+    batch_idx: int
 
     def __init__(self) -> None:
         self._models: OrderedDict[str, nn.Module] = OrderedDict()
         self._optims: OrderedDict[str, torch.optim.Optimizer | None] = OrderedDict()
         self._scheds: OrderedDict[str, Any] = OrderedDict()
         self._writer: Any = None
+        self.unread_losses = UnreadLosses()
 
     def register_model(
         self, name: str = "model", model: Any = None, optim: Any = None, sched: Any = None
@@ -56,6 +59,7 @@ class TrainerBase:
         model_name: str = "",
     ) -> None:
         """Write a checkpoint of each model to ``directory/<name>/``, after ``epoch`` (from 0)."""
+        self.unread_losses.check()
         shared = training_state(self)
         for name in self.get_model_names():
             optim, sched = self._optims[name], self._scheds[name]
@@ -131,9 +135,15 @@ class TrainerBase:
         return next((optim.param_groups[0]["lr"] for optim in optims if optim is not None), 0.0)
 
     def detect_anomaly(self, loss: Tensor) -> None:
-        """Raise FloatingPointError if the loss is not finite."""
-        if not torch.isfinite(loss).all():
-            raise FloatingPointError("Loss is infinite or NaN!")
+        """Stop the run with a FloatingPointError if the loss is not finite.
+
+        Not at once, which would make the host wait for the device in every step, but when losses
+        are next read: at the next print, and before anything is saved.
+        """
+        place = ""
+        if hasattr(self, "batch_idx"):
+            place = f"(epoch {self.epoch + 1}, batch {self.batch_idx + 1})"
+        self.unread_losses.note(loss, place)
 
     def init_writer(self, log_dir: str) -> None:
         """Start writing TensorBoard files to ``log_dir``."""
@@ -218,7 +228,7 @@ class TrainerBase:
                 optim.zero_grad()
 
     def model_backward(self, loss: Tensor) -> None:
-        """Back-propagate a finite loss."""
+        """Back-propagate a loss, which has to be finite."""
         self.detect_anomaly(loss)
         loss.backward()
 

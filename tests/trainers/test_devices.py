@@ -1,0 +1,96 @@
+"""Every method on other devices: simulated here, real where ``--device`` names one."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from coop_cmp.losses.names import TERMS
+from coop_cmp.penalty import TermMixin, scope_of
+from tests.fake_gpu import CUDA, fake_gpu, on_fake_gpu
+from tests.trainers.conftest import CLASSES, METHODS, steps
+
+TWINS = [f"{method}_CMP" for method in METHODS]  # their step runs the baseline's
+
+
+def prepared(trainer: Any, device: torch.device) -> Any:
+    """A trainer whose step can be traced: its device, its first batch, no optimiser."""
+    trainer.device, trainer.num_batches, trainer.epoch, trainer.batch_idx = device, 9, 0, 0
+    trainer.update = lambda loss: None
+    return trainer
+
+
+def traced_step(trainer: Any) -> dict[str, Any]:
+    """What a step reports when its tensors are fake; nothing of it was read on the host."""
+    mode = FakeTensorMode()
+    trainer = prepared(trainer, CUDA)
+    trainer.model = on_fake_gpu(trainer.model, mode)
+    # What is computed on the host is real there, and would be fake in the mode.
+    if hasattr(trainer.learner, "of_step"):
+        chosen = trainer.learner.of_step(0)
+        trainer.learner.of_step = lambda step: chosen
+    if isinstance(trainer, TermMixin):
+        trainer._scope = scope_of(trainer.cfg, trainer.term)
+    with fake_gpu(mode):
+        batch = {
+            "img": torch.zeros(6, 3, 32, 32),
+            "label": torch.zeros(6, dtype=torch.long),
+        }
+        return trainer.forward_backward(batch)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "amp", "fp16"])
+@pytest.mark.parametrize("name", TWINS)
+def test_a_step_stays_on_the_gpu_and_reads_nothing_back(build, name, precision):
+    node = name.removesuffix("_CMP").upper()
+    report = traced_step(build(name, f"TRAINER.{node}.PREC", precision))
+    assert "loss_cmp" in report
+    for value in report.values():
+        assert value.device.type == "cuda"
+        assert value.dtype == torch.float32
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_no_term_reads_anything_back(build, term):
+    trainer = build(f"CoOp_{term}")
+    if not trainer.needs:
+        assert f"loss_{term.lower()}" in traced_step(trainer)
+
+
+def test_a_fake_gpu_notices_what_a_real_one_would_suffer_from():
+    with fake_gpu(FakeTensorMode()):
+        there = torch.zeros(3, device=CUDA)
+        with pytest.raises(Exception, match="device"):
+            there + torch.zeros(3)
+        with pytest.raises(Exception, match="_local_scalar_dense"):
+            float(there.sum())
+        with torch.autocast("cuda", dtype=torch.float16):
+            assert (there[None] @ there[:, None]).dtype == torch.float16
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_gradients_stay_on_the_device(build, name, monkeypatch):
+    """The ``meta`` device has a backward pass without a GPU, but no mixed precision."""
+    monkeypatch.setattr(torch, "autocast", lambda *args, **options: nullcontext())
+    trainer, meta = build(name), torch.device("meta")
+    trainer.model.to(meta)
+    prepared(trainer, meta).update = lambda loss: loss.backward()
+    report = trainer.forward_backward(trainer.train_loader_x[0])
+    assert {value.device for value in report.values()} == {meta}
+    for parameter in trainer.learner.parameters():
+        if parameter.requires_grad:
+            assert parameter.grad is not None
+            assert parameter.grad.device == meta
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_training_on_a_device_is_training_on_the_cpu(build, name, device):
+    here, there = build(name, "DEVICE", "cpu"), build(name, "DEVICE", device)
+    for ours, theirs in zip(steps(there), steps(here), strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-3)
+    assert next(there.learner.parameters()).device.type == torch.device(device).type
+    assert len(there.model_inference(there.test_loader[0]["img"].to(device))[0]) == len(CLASSES)
