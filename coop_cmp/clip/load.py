@@ -16,6 +16,7 @@ import torch
 from open_clip.pretrained import download_pretrained, get_pretrained_cfg
 from torch import Tensor
 
+from coop_cmp.clip.torchscript import is_torchscript, read_torchscript
 from coop_cmp.errors import UserError, closest
 from coop_cmp.settings.defaults import OPENAI_NAMES
 
@@ -144,13 +145,10 @@ def _quiet() -> Iterator[None]:
 
 
 def _torch_state_dict(path: Path) -> dict:
-    with _quiet():  # TorchScript is deprecated, but OpenAI's archives are made of it
-        try:
-            return torch.load(path, map_location="cpu", weights_only=True)
-        except RuntimeError as error:
-            if "TorchScript" not in str(error):
-                raise
-        return dict(torch.jit.load(path, map_location="cpu").state_dict())
+    if is_torchscript(path):
+        return read_torchscript(path)
+    with _quiet():
+        return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _download(name: str, tag_name: str, tag: dict) -> Path:
