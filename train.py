@@ -23,7 +23,7 @@ import datasets  # noqa: F401
 import trainers  # noqa: F401
 from coop_cmp.clip import add_models
 from coop_cmp.config import pairs, resolve
-from coop_cmp.errors import UserError, closest
+from coop_cmp.errors import UserError, closest, one_line
 from coop_cmp.settings.describe import help_text
 
 ROOT = Path(__file__).resolve().parent
@@ -137,8 +137,7 @@ def run(argv: list[str] | None = None) -> int:
     try:
         main(parse_args(argv))
     except (UserError, OSError) as error:
-        # An error in a loader process arrives wrapped in its traceback: the last line is ours.
-        print(f"error: {str(error).strip().splitlines()[-1]}", file=sys.stderr)
+        print(f"error: {one_line(error)}", file=sys.stderr)
         return 2
     return 0
 

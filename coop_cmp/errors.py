@@ -10,6 +10,18 @@ class UserError(ValueError):
     """Wrong input: the message names what was wrong and what to do. Shown without a traceback."""
 
 
+def one_line(error: BaseException) -> str:
+    """What to show of an error: the file and the reason for one of the system's, else its end.
+
+    An error of a loader process arrives wrapped in its traceback, and its last line is the message.
+    """
+    if isinstance(error, OSError) and error.strerror:
+        file = f"{error.filename}: " if error.filename else ""
+        return f"{file}{error.strerror}"
+    lines = str(error).strip().splitlines()
+    return lines[-1].strip() if lines else type(error).__name__
+
+
 def closest(name: str, known: Iterable[str]) -> str:
     """A hint such as ``; did you mean "CoOp"?``, or nothing when no known name is near."""
     by_lower = {k.lower(): k for k in known}

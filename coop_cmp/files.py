@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,19 +17,49 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces ``path`` only when the block ends without an error.
 
     The data is flushed to disk before the rename, so after a crash ``path`` holds either its old
-    content or the new one, never a part.
+    content or the new one, never a part. What a killed process left of it is removed.
+
+    Raises:
+        OSError: It cannot be written; the error names ``path``.
     """
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    host = platform.node()
+    temporary = target.with_name(f".{target.name}.{host}.{os.getpid()}.tmp")
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(target, host)
         with open(temporary, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
+    except OSError as error:
+        if error.filename in (None, str(temporary)):  # a full disk names nothing
+            raise OSError(error.errno, error.strerror or str(error), str(target)) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _remove_leftovers(target: Path, host: str) -> None:
+    """Delete temporary files of processes on this machine that are no more."""
+    for leftover in target.parent.glob(f".{glob.escape(f'{target.name}.{host}')}.*.tmp"):
+        process = leftover.name.split(".")[-2]
+        if process.isdigit() and not is_running(int(process)):
+            leftover.unlink(missing_ok=True)
+
+
+def is_running(process: int) -> bool:
+    """Whether there is a process with this number; True where that cannot be asked."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:

@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
 # Pre-trains GlyphCLIP on rendered digits and letters: makes its weights and their log again.
-#   bash scripts/pretrain_glyphclip.sh [folder, default configs/models] [options of the program]
+#   bash scripts/pretrain_glyphclip.sh [folder, default output/glyphclip] [options of the program]
+# The folder configs/models replaces the weights that the project ships.
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
-folder=${1:-$ROOT/configs/models}
+folder=$ROOT/output/glyphclip
+if [ $# -gt 0 ] && [[ $1 != -* ]]; then
+    folder=$1
+    shift
+fi
 mkdir -p "$folder"
-"$PYTHON" -m coop_cmp.glyph.pretrain --output "$folder/GlyphCLIP.safetensors" "${@:2}" |
+"$PYTHON" -m coop_cmp.glyph.pretrain --output "$folder/GlyphCLIP.safetensors" "$@" |
     tee "$folder/.GlyphCLIP.log"
 mv "$folder/.GlyphCLIP.log" "$folder/GlyphCLIP.log"

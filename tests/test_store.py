@@ -251,12 +251,81 @@ def test_pruning_deletes_what_was_not_used_for_so_long(store, capsys):
 
 def test_pruning_with_0_deletes_all_and_what_killed_runs_left(store):
     store.fetch(DESCRIPTION, Computed())
-    for name in (".a.safetensors.7.tmp", "a.lock"):
+    (path,) = files(store)
+    os.utime(path, (time.time() + 9e6,) * 2)  # from a machine whose clock is ahead
+    for name in (f".{path.name}.host.7.tmp", f"{path.stem}.lock"):
         leftover = store.folder / name
         leftover.write_bytes(b"")
         os.utime(leftover, (0, 0))
     store.prune(0)
     assert files(store) == []
+
+
+def test_pruning_leaves_what_the_store_did_not_make(store):
+    store.fetch(DESCRIPTION, Computed())
+    save_file({"weights": FEATURES}, store.folder / "model.safetensors")
+    save_file({"features": FEATURES}, store.folder / "x.safetensors", {"key": "y"})
+    for name in ("torn.safetensors", "poetry.lock", ".mine.tmp"):
+        (store.folder / name).write_bytes(b"mine")
+    for path in files(store):
+        os.utime(path, (0, 0))
+    assert len(store.prune(0)) == 1
+    assert {path.name for path in files(store)} == {
+        "model.safetensors",
+        "x.safetensors",
+        "torn.safetensors",
+        "poetry.lock",
+        ".mine.tmp",
+    }
+
+
+@pytest.mark.parametrize("days", ["-5", "nan"])
+def test_pruning_with_no_number_of_days_is_refused(days, store, capsys):
+    store.fetch(DESCRIPTION, Computed())
+    assert main(["--store", str(store.folder), "--prune", days]) == 2
+    assert "error: --prune takes a number of days from 0" in capsys.readouterr().err
+    assert len(files(store)) == 1
+
+
+WRONG_FEATURES = {
+    "zero": torch.zeros(3, 4),
+    "a row of zeros": torch.cat([FEATURES[:2], torch.zeros(1, 4)]),
+    "not finite": FEATURES / 0,
+    "half precision": FEATURES.half(),
+    "rows": FEATURES[:2],
+    "columns": FEATURES[:, :2].contiguous(),
+    "flat": FEATURES.flatten(),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_FEATURES)
+def test_a_file_with_the_right_key_and_sum_but_wrong_features_is_made_anew(name, store, capsys):
+    store.fetch(DESCRIPTION, Computed(), (3, 4))
+    (path,) = files(store)
+    wrong = WRONG_FEATURES[name]
+    save_file({"features": wrong}, path, {"key": path.stem, "checksum": checksum(wrong)})
+    compute = Computed()
+    assert torch.equal(store.fetch(DESCRIPTION, compute, (3, 4)), FEATURES)
+    assert compute.times == 1
+    assert "made anew: it holds" in capsys.readouterr().out
+    assert torch.equal(store.fetch(DESCRIPTION, compute, (3, None)), FEATURES)
+    assert compute.times == 1
+
+
+def test_the_folder_is_the_users_own(tmp_path, capsys, monkeypatch):
+    store = FeatureStore(tmp_path / "deep" / "store")
+    compute = Computed()
+    store.fetch(DESCRIPTION, compute)
+    assert store.folder.stat().st_mode & 0o777 == 0o700
+    store.folder.chmod(0o777)
+    assert torch.equal(store.fetch(DESCRIPTION, compute), FEATURES)
+    assert compute.times == 2
+    assert "others can write to it; close it with: chmod 700" in capsys.readouterr().out
+    store.folder.chmod(0o700)
+    monkeypatch.setattr(os, "getuid", lambda: 4321)
+    store.fetch(DESCRIPTION, compute)
+    assert compute.times == 3
+    assert "belongs to another user" in capsys.readouterr().out
 
 
 def test_the_report_of_a_store_that_does_not_exist_is_empty(tmp_path, capsys):

@@ -13,6 +13,7 @@ import argparse
 import hashlib
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -25,10 +26,12 @@ from safetensors.torch import save
 from tabulate import tabulate
 from torch import Tensor
 
+from coop_cmp.errors import UserError, one_line
 from coop_cmp.files import atomic_write
 
 AUTO = "auto"
 SUFFIX = ".safetensors"
+KEY_DIGITS = 32
 
 
 def store_folder(setting: str) -> Path:
@@ -49,7 +52,12 @@ class FeatureStore:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
-    def fetch(self, description: Mapping[str, Any], compute: Callable[[], Tensor]) -> Tensor:
+    def fetch(
+        self,
+        description: Mapping[str, Any],
+        compute: Callable[[], Tensor],
+        shape: tuple[int, int | None] | None = None,
+    ) -> Tensor:
         """Return the tensor of a description; compute and keep it if it is not there.
 
         While one run computes, others that want the same tensor wait for it. A folder that cannot
@@ -59,6 +67,7 @@ class FeatureStore:
             description: All that the tensor depends on, as JSON. ``about`` is for people: it is
                 listed with the file and no part of the digest.
             compute: Makes the tensor (float32).
+            shape: Rows and columns that it must have; a None is any number.
 
         Returns:
             The tensor, memory-mapped if it was on disk.
@@ -66,10 +75,15 @@ class FeatureStore:
         about = description.get("about", "")
         key = digest({name: value for name, value in description.items() if name != "about"})
         path = self.folder / f"{key}{SUFFIX}"
-        tensor, _ = self.read(path)
+        problem = foreign(self.folder)
+        if problem:
+            print(f"Feature store: {self.folder} is not used: {problem}")
+            return compute()
+        tensor, _ = self.read(path, shape)
         if tensor is None:
             with self._turn(path.with_suffix(".lock")):
-                tensor, problem = self.read(path)  # another run may have made it in the meantime
+                # Another run may have made it in the meantime.
+                tensor, problem = self.read(path, shape)
                 if problem:
                     print(f"Feature store: {path} is not used, but made anew: {problem}")
                 if tensor is None:
@@ -81,7 +95,9 @@ class FeatureStore:
             os.utime(path)  # pruning goes by the time of the last use
         return tensor
 
-    def read(self, path: Path) -> tuple[Tensor | None, str]:
+    def read(
+        self, path: Path, shape: tuple[int, int | None] | None = None
+    ) -> tuple[Tensor | None, str]:
         """The tensor of a file; None if there is none, or with what is wrong with it."""
         if not os.path.isfile(path):  # false as well where nobody may look
             return None, ""
@@ -95,11 +111,13 @@ class FeatureStore:
             return None, "it was made for something else"
         if metadata.get("checksum") != checksum(tensor):
             return None, "its checksum is wrong"
-        return tensor, ""
+        problem = strange(tensor, shape)
+        return (None, problem) if problem else (tensor, "")
 
     def _write(self, path: Path, tensor: Tensor, about: str) -> None:
         metadata = {"key": path.stem, "checksum": checksum(tensor), "about": about}
         try:
+            own_folder(self.folder)
             with atomic_write(path) as file:
                 file.write(save({"features": tensor.contiguous()}, metadata))
         except OSError as error:
@@ -130,9 +148,12 @@ class FeatureStore:
         for path in self.folder.glob(f"*{SUFFIX}"):
             try:
                 with safe_open(path, "pt") as file:
-                    about = (file.metadata() or {}).get("about", "")
+                    metadata = file.metadata() or {}
             except (OSError, SafetensorError, RuntimeError):
-                about = "(unreadable)"
+                continue
+            if metadata.get("key") != path.stem:  # somebody else's
+                continue
+            about = metadata.get("about", "")
             with suppress(FileNotFoundError):  # pruned in the meantime
                 status = path.stat()
                 days = (time.time() - status.st_mtime) / 86400
@@ -140,15 +161,62 @@ class FeatureStore:
         return sorted(found, key=lambda entry: entry["days"])
 
     def prune(self, days: float) -> list[dict[str, Any]]:
-        """Delete what was not used for some days, and what killed runs left behind."""
-        old = [entry for entry in self.entries() if entry["days"] >= days]
+        """Delete what was not used for some days (0: all), and what killed runs left behind.
+
+        Files that the store did not make are never touched.
+        """
+        if not days >= 0:
+            raise UserError(f"--prune takes a number of days from 0, got {days}")
+        old = [entry for entry in self.entries() if entry["days"] >= days or not days]
         for entry in old:
             entry["path"].unlink(missing_ok=True)
-        for path in (*self.folder.glob("*.lock"), *self.folder.glob(".*.tmp")):
+        key = "[0-9a-f]" * KEY_DIGITS
+        for path in (
+            *self.folder.glob(f"{key}.lock"),
+            *self.folder.glob(f".{key}{SUFFIX}.*.tmp"),
+        ):
             with suppress(FileNotFoundError):  # its run has just ended
                 if time.time() - path.stat().st_mtime > 86400:
                     path.unlink()
         return old
+
+
+def strange(tensor: Tensor, shape: tuple[int, int | None] | None) -> str:
+    """What tells a tensor from image features of this shape; empty if nothing does."""
+    if tensor.dtype != torch.float32:
+        return f"it holds {tensor.dtype}, not single precision"
+    if shape is not None and not _fits(tensor, *shape):
+        return f"it holds {list(tensor.shape)}, not {list(shape)} numbers"
+    if not tensor.isfinite().all():
+        return "it holds numbers that are not finite"
+    if shape is not None and not tensor.any(dim=1).all():
+        return "it holds features that are zero"
+    return ""
+
+
+def _fits(tensor: Tensor, rows: int, columns: int | None) -> bool:
+    return tensor.dim() == 2 and len(tensor) == rows and columns in (None, tensor.shape[1])
+
+
+def foreign(folder: Path) -> str:
+    """Why a folder is not the user's own, in which nobody else can write; empty if it is."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return ""
+    if os.name != "posix":
+        return ""
+    if status.st_uid != os.getuid():
+        return "it belongs to another user; name a folder of your own (MODEL.FEATURE_STORE)"
+    if status.st_mode & 0o022:
+        return f"others can write to it; close it with: chmod 700 {folder}"
+    return ""
+
+
+def own_folder(folder: Path) -> None:
+    """Make a folder that only the user can enter, unless it is there."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _locked(path: Path) -> BinaryIO:
@@ -159,7 +227,7 @@ def _locked(path: Path) -> BinaryIO:
     """
     import fcntl
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    own_folder(path.parent)
     while True:
         lock = open(path, "ab")  # noqa: SIM115 - stays open as long as the lock
         try:
@@ -176,7 +244,7 @@ def _locked(path: Path) -> BinaryIO:
 def digest(description: Mapping[str, Any]) -> str:
     """The SHA-256 of a JSON description, shortened to 32 hexadecimal digits."""
     text = json.dumps(description, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
 
 
 def checksum(tensor: Tensor) -> str:
@@ -188,8 +256,8 @@ def checksum(tensor: Tensor) -> str:
     return state.hexdigest()
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Report what the store holds, and prune it."""
+def main(argv: list[str] | None = None) -> int:
+    """Report what the store holds, and prune it; 2 after a mistake, said in one line."""
     parser = argparse.ArgumentParser(description="What the feature store holds; pruning it.")
     parser.add_argument("--store", default=AUTO, help="its folder; default: the user's cache")
     parser.add_argument(
@@ -198,7 +266,11 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     store = FeatureStore(store_folder(args.store))
     if args.prune is not None:
-        gone = store.prune(args.prune)
+        try:
+            gone = store.prune(args.prune)
+        except (UserError, OSError) as error:
+            print(f"error: {one_line(error)}", file=sys.stderr)
+            return 2
         print(f"deleted {len(gone)} files, {sum(e['bytes'] for e in gone) / 2**20:.1f} MB")
     entries = store.entries()
     rows = [
@@ -209,7 +281,8 @@ def main(argv: list[str] | None = None) -> None:
         print(tabulate(rows, ["key", "features", "MB", "days unused"], disable_numparse=True))
     total = sum(entry["bytes"] for entry in entries) / 2**20
     print(f"{store.folder}: {len(entries)} files, {total:.1f} MB")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -153,6 +153,7 @@ class FrozenFeatures:
                 "format": FORMAT,
             },
             compute,
+            (images * max(views, 1), getattr(self.visual, "output_dim", None)),
         )
 
     @cached_property

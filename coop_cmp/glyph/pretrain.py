@@ -172,12 +172,14 @@ def train(steps: int, batch: int, peak: float, seed: int) -> dict[str, Tensor]:
 def main() -> None:
     """Read the arguments, train, store the weights in half precision."""
     parser = argparse.ArgumentParser(description="Pre-train GlyphCLIP.")
-    parser.add_argument("--output", type=Path, default=CONFIG.with_suffix(".safetensors"))
+    parser.add_argument("--output", type=Path, required=True, help="file for the weights")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--lr", type=float, default=1.5e-3)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
+    if args.steps < 1 or args.batch < 2 or not 0 < args.lr < math.inf or args.seed < 0:
+        parser.error("--steps takes 1 or more, --batch 2 or more, --lr above 0, --seed 0 or more")
     torch.set_num_threads(1)  # so that the number of cores does not change the sums
     torch.use_deterministic_algorithms(True)
     tensors = train(args.steps, args.batch, args.lr, args.seed)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
+import platform
 import urllib.request
 import warnings
 from collections.abc import Iterator
@@ -35,19 +37,42 @@ def atomic_write(fpath: str) -> Iterator[BinaryIO]:
     """Open a file that takes the place of ``fpath`` only if the block ends without an error.
 
     The data is on disk before the rename: after a crash ``fpath`` is the old file or the new one.
+    What a killed process left of it is removed.
+
+    Raises:
+        OSError: It cannot be written; the error names ``fpath``.
     """
     mkdir_if_missing(os.path.dirname(os.path.abspath(fpath)))
     head, tail = os.path.split(fpath)
-    temporary = os.path.join(head, f".{tail}.{os.getpid()}.tmp")
+    beginning = os.path.join(head, f".{tail}.{platform.node()}.")
+    temporary = f"{beginning}{os.getpid()}.tmp"
+    _remove_leftovers(beginning)
     try:
         with open(temporary, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, fpath)
+    except OSError as error:
+        if error.filename in (None, temporary):  # a full disk names nothing
+            raise OSError(error.errno, error.strerror or str(error), fpath) from error
+        raise
     finally:
         if os.path.exists(temporary):
             os.remove(temporary)
+
+
+def _remove_leftovers(beginning: str) -> None:
+    """Delete temporary files of processes on this machine that are no more."""
+    for leftover in glob.glob(f"{glob.escape(beginning)}*.tmp"):
+        process = leftover.removeprefix(beginning).removesuffix(".tmp")
+        if process.isdigit() and os.name == "posix":
+            try:
+                os.kill(int(process), 0)
+            except ProcessLookupError:
+                os.remove(leftover)
+            except (OSError, OverflowError):
+                continue
 
 
 def read_json(fpath: str) -> Any:
