@@ -24,6 +24,7 @@ import trainers  # noqa: F401
 from coop_cmp.clip import add_models
 from coop_cmp.config import pairs, resolve
 from coop_cmp.errors import UserError, closest, one_line
+from coop_cmp.settings.defaults import method_of
 from coop_cmp.settings.describe import help_text
 
 ROOT = Path(__file__).resolve().parent
@@ -86,6 +87,9 @@ def setup_cfg(args: argparse.Namespace) -> CfgNode:
         given["MODEL.FEATURE_STORE"] = ""
     cfg = resolve(ROOT, files, given, pairs(args.opts))
     check_names(cfg)
+    method = method_of(cfg.TRAINER.NAME)
+    if args.eval_only and not args.model_dir and (method is None or method.trains):
+        raise UserError("--eval-only tests a trained model: name its run with --model-dir")
     cfg.freeze()
     return cfg
 

@@ -14,7 +14,15 @@ from dassl.data.datasets import DatasetBase, Datum
 from coop_cmp.errors import UserError
 from datasets.files import list_folders, list_images, store
 from datasets.sampling import few_shot, record_few_shot, split_by_class, subsample_classes
-from datasets.splits import Item, Split, check_files, check_split, read_split, to_json
+from datasets.splits import (
+    Item,
+    Split,
+    check_files,
+    check_split,
+    read_split,
+    same_in_a_prompt,
+    to_json,
+)
 
 
 class Sizes(NamedTuple):
@@ -102,6 +110,9 @@ class FewShotDataset(DatasetBase):
 
     def select(self, cfg: Any, split: Split) -> Split:
         """Draw DATASET.NUM_SHOTS images per class, then keep DATASET.SUBSAMPLE_CLASSES."""
+        twice = same_in_a_prompt(split)
+        if twice:
+            self.same_in_a_prompt(*twice)
         shots, seed = cfg.DATASET.NUM_SHOTS, cfg.SEED
         split = few_shot(split, shots, seed, sample_val=self.sample_val)
         if shots > 0 and seed >= 0:
@@ -111,6 +122,10 @@ class FewShotDataset(DatasetBase):
         elif shots > 0:
             self.notes.append("few-shot images drawn without a seed (SEED -1)")
         return subsample_classes(split, cfg.DATASET.SUBSAMPLE_CLASSES)
+
+    def same_in_a_prompt(self, first: str, second: str) -> None:
+        """Note two classes that nothing can tell apart; published lists of names have such."""
+        self.notes.append(f"the classes {first!r} and {second!r} read the same in a prompt")
 
     def images(self, items: list[Item]) -> list[Datum]:
         """Turn list entries into what the data loaders take."""

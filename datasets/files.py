@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
+from datasets.splits import file_names
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 CACHE = "file_list.json"
@@ -63,9 +65,7 @@ def list_images(
     listed: dict[str, list[str]] = {}
     for folder in folders:
         path = os.path.join(image_dir, folder)
-        if not os.path.isdir(path):
-            raise UserError(f"no folder {path}; see docs/datasets.md for the layout")
-        stamp = os.stat(path).st_mtime_ns
+        stamp = _stamp(path)
         names = known[folder][1] if known.get(folder, (None,))[0] == stamp else _scan(path)
         if not names:
             raise UserError(f"empty class: no image in {path}; see docs/datasets.md for the layout")
@@ -74,12 +74,23 @@ def list_images(
         if time.time_ns() - stamp > SETTLED_NS:
             fresh[folder] = (stamp, names)
     if fresh != known:
-        store(cache_path, json.dumps({"folders": fresh}, indent=1))
+        store(cache_path, json.dumps({"folders": fresh}))
     return listed
 
 
+def _stamp(path: str) -> int:
+    """The time at which a folder changed, in nanoseconds."""
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        status = None
+    if status is None or not stat.S_ISDIR(status.st_mode):
+        raise UserError(f"no folder {path}; see docs/datasets.md for the layout")
+    return status.st_mtime_ns
+
+
 def _scan(path: str) -> str:
-    names = (n for n in os.listdir(path) if not n.startswith("."))
+    names = (n for n in file_names(path) if not n.startswith("."))
     return "/".join(sorted(n for n in names if n.lower().endswith(IMAGE_SUFFIXES)))
 
 

@@ -10,7 +10,7 @@ from dassl.data.datasets import DATASET_REGISTRY
 from coop_cmp.errors import UserError
 from datasets.base import ClassFolderDataset
 from datasets.files import list_folders, list_images, store
-from datasets.splits import PARTS, Split, read_split, to_json
+from datasets.splits import PARTS, Split, check_split, read_split, to_json
 
 
 @DATASET_REGISTRY.register()
@@ -23,6 +23,7 @@ class ImageFolder(ClassFolderDataset):
     """
 
     split_file = "split.json"
+    _listed = False
 
     def read(self, cfg: Any) -> Split:
         """Read ``split.json``, list the folders, or split them where that is asked for."""
@@ -53,7 +54,22 @@ class ImageFolder(ClassFolderDataset):
             split = Split(*([(path, y, names[y]) for path, y, _ in items] for items in split))
         return super().select(cfg, split)
 
+    def same_in_a_prompt(self, first: str, second: str) -> None:
+        """Refuse them: one's own classes can be named apart."""
+        raise UserError(
+            f"{self.dataset_dir}: the classes {first!r} and {second!r} read the same in a prompt; "
+            "name the classes apart with DATASET.CLASSNAMES"
+        )
+
+    def check(self, split: Split) -> None:
+        """Refuse what is wrong in the lists; files that were just listed are there."""
+        if self._listed:
+            check_split(split, self.dataset_dir)
+        else:
+            super().check(split)
+
     def _list_parts(self) -> Split:
+        self._listed = True
         classes = list_folders(Path(self.dataset_dir, "train"))
         folders = {"train": classes, "val": [], "test": []}
         for part in ("val", "test"):
@@ -64,10 +80,11 @@ class ImageFolder(ClassFolderDataset):
                 raise UserError(f"{self.dataset_dir}/{part}: no class {strange[0]!r} in train/")
         paths = [f"{part}/{folder}" for part in PARTS for folder in folders[part]]
         files = list_images(self.image_dir, paths, self.dataset_dir)
+        label = {folder: index for index, folder in enumerate(classes)}
         return Split(
             *(
                 [
-                    (f"{part}/{folder}/{name}", classes.index(folder), folder)
+                    (f"{part}/{folder}/{name}", label[folder], folder)
                     for folder in folders[part]
                     for name in files[f"{part}/{folder}"]
                 ]

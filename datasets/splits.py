@@ -73,24 +73,30 @@ def check_split(split: Split, source: str) -> None:
     for part in ("train", "test"):
         if not getattr(split, part):
             raise UserError(f"{source}: the {part} list is empty")
-    absent = sorted(set(range(max(names) + 1)) - trained)
+    absent = max(names) + 1 - len(trained)
     if absent:
-        name = names.get(absent[0], "no name")
+        first = next(label for label in range(len(trained) + 1) if label not in trained)
         raise UserError(
             f"{source}: labels must be 0 to {max(names)}, each with training images, but "
-            f"{len(absent)} of them have none, the first is {absent[0]} ({name})"
+            f"{absent} of them have none, the first is {first} ({names.get(first, 'no name')})"
         )
 
 
+def file_names(folder: str) -> set[str]:
+    """Names of the files in a folder; a pipe or a device, which could block a reader, is none."""
+    with os.scandir(folder) as entries:
+        return {entry.name for entry in entries if entry.is_file()}
+
+
 def check_files(image_dir: str, items: Iterable[Item]) -> None:
-    """Refuse a list that names files which are not there; each folder is listed only once."""
+    """Refuse a list that names what is no file; each folder is listed only once."""
     listings: dict[str, set[str]] = {}
     missing = []
     for path, _, _ in items:
         folder, name = os.path.split(path)
         if folder not in listings:
             try:
-                listings[folder] = set(os.listdir(os.path.join(image_dir, folder)))
+                listings[folder] = file_names(os.path.join(image_dir, folder))
             except (FileNotFoundError, NotADirectoryError):
                 listings[folder] = set()
         if name not in listings[folder]:
@@ -100,3 +106,14 @@ def check_files(image_dir: str, items: Iterable[Item]) -> None:
             f"{len(missing)} images of the split are missing below {image_dir}, the first is "
             f"{missing[0]!r}; unpack the archive again, see docs/datasets.md"
         )
+
+
+def same_in_a_prompt(split: Split) -> tuple[str, str] | None:
+    """The first two class names of which prompts make the same words."""
+    seen: dict[str, str] = {}
+    for name in {label: name for _, label, name in split.train}.values():
+        words = " ".join(name.replace("_", " ").lower().split())  # as CLIP's tokeniser reads it
+        if words in seen:
+            return seen[words], name
+        seen[words] = name
+    return None

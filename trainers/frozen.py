@@ -38,6 +38,7 @@ class FeatureTrainer(TrainerX):
 
     def before_train(self) -> None:
         """Replace training images by cached views, if INPUT.CACHED_VIEWS asks for them."""
+        self.need_validation()
         super().before_train()
         views = self.cfg.INPUT.CACHED_VIEWS
         if views and self.features is None:
@@ -46,11 +47,24 @@ class FeatureTrainer(TrainerX):
         if views and self.features is not None:
             self.train_loader_x = self.features.train_loader(self.train_loader_x, views)
 
+    def need_validation(self) -> None:
+        """Refuse to take test images for validation, as Dassl does where there are no others."""
+        node = self.cfg.TEST
+        if self.val_loader is None and "val" in (
+            node.SPLIT,
+            node.FINAL_MODEL.removeprefix("best_"),
+        ):
+            raise UserError(
+                f"{self.cfg.DATASET.NAME} has no validation images, which TEST.SPLIT val and "
+                "TEST.FINAL_MODEL best_val need"
+            )
+
     @torch.no_grad()
     def test(self, split: str | None = None) -> Any:
         """Evaluate, on features from the store where there is one."""
+        self.need_validation()
         if self.features is not None:
-            is_val = (split or self.cfg.TEST.SPLIT) == "val" and self.val_loader is not None
+            is_val = (split or self.cfg.TEST.SPLIT) == "val"
             name = "val_loader" if is_val else "test_loader"
             setattr(self, name, self.features.test_loader(getattr(self, name)))
         return super().test(split)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +102,27 @@ def test_an_empty_list_is_refused(tmp_path: Path, part: str) -> None:
     (folder / SPLIT).write_text(json.dumps(content | {part: []}))
     with pytest.raises(UserError, match=f"the {part} list is empty"):
         build("OxfordPets", tmp_path)
+
+
+def test_a_label_of_a_billion_costs_no_memory(tmp_path: Path) -> None:
+    folder = pets(tmp_path)
+    change(folder, "train", 0, ["pug_0.jpg", 10**18, "giant"])
+    with pytest.raises(UserError, match=r"999999999999999998 of them have none, the first is 3"):
+        build("OxfordPets", tmp_path)
+
+
+def test_a_pipe_among_the_images_is_no_image(tmp_path: Path) -> None:
+    folder = pets(tmp_path)
+    image = folder / "images" / "pug_0.jpg"
+    image.unlink()
+    os.mkfifo(image)
+    with pytest.raises(UserError, match=r"1 images of the split are missing .*'pug_0.jpg'"):
+        build("OxfordPets", tmp_path)
+
+
+def test_published_names_that_read_the_same_are_noted(tmp_path: Path) -> None:
+    folder = pets(tmp_path)
+    text = (folder / SPLIT).read_text().replace('"beagle"', '"Birman_"')
+    (folder / SPLIT).write_text(text)
+    notes = build("OxfordPets", tmp_path).notes
+    assert notes == ["the classes 'Birman_' and 'birman' read the same in a prompt"]

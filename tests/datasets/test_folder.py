@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -176,3 +177,16 @@ def test_a_truncated_jpeg_is_named_when_it_is_opened_and_not_before(tmp_path: Pa
     manager = loaders(tmp_path)
     with pytest.raises(OSError, match=r"test/a/broken\.jpg"):
         next(iter(manager.test_loader))
+
+
+def test_own_classes_that_read_the_same_in_a_prompt_are_refused(tmp_path: Path) -> None:
+    write_images(tmp_path, (f"{p}/{c}/0.png" for p in ("train", "test") for c in ("a_b", "a b")))
+    with pytest.raises(UserError, match=r"'a b' and 'a_b' read the same.*DATASET\.CLASSNAMES"):
+        build("ImageFolder", tmp_path)
+    assert build("ImageFolder", tmp_path, CLASSNAMES=("first", "second")).notes == []
+
+
+def test_a_pipe_in_a_class_folder_is_left_out(tmp_path: Path) -> None:
+    parts(tmp_path, "train", "test")
+    os.mkfifo(tmp_path / "train" / "a" / "pipe.png")
+    assert len(build("ImageFolder", tmp_path).train_x) == 4
