@@ -101,6 +101,7 @@ class ViewFeatures(FrozenFeatures):
                 dataset.transform,
                 at_once,
                 [self.cfg.SEED, first],
+                per_image=self.views,
             )
 
         return serve(loader, part, StoredViews)

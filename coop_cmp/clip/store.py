@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import sys
 import time
@@ -189,13 +190,15 @@ def strange(tensor: Tensor, shape: tuple[int, int | None] | None) -> str:
         return f"it holds {list(tensor.shape)}, not {list(shape)} numbers"
     if not tensor.isfinite().all():
         return "it holds numbers that are not finite"
-    if shape is not None and not tensor.any(dim=1).all():
+    if shape is not None and not tensor.any(dim=-1).all():
         return "it holds features that are zero"
     return ""
 
 
 def _fits(tensor: Tensor, rows: int, columns: int | None) -> bool:
-    return tensor.dim() == 2 and len(tensor) == rows and columns in (None, tensor.shape[1])
+    """Whether a tensor [..., columns] holds that many rows, whatever the dimensions before."""
+    *before, last = tensor.shape or (0,)
+    return bool(before) and math.prod(before) == rows and columns in (None, last)
 
 
 def foreign(folder: Path) -> str:

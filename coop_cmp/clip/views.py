@@ -115,7 +115,15 @@ class FrozenFeatures:
 
         source: Any = loader.dataset
         drawn = [views, self.cfg.SEED] if views else []
-        return self._fetch(compute, what, source.data_source, source.transform, batch_size, drawn)
+        return self._fetch(
+            compute,
+            what,
+            source.data_source,
+            source.transform,
+            batch_size,
+            drawn,
+            per_image=max(views, 1),
+        )
 
     def _fetch(
         self,
@@ -125,6 +133,7 @@ class FrozenFeatures:
         transform: Any,
         batch_size: int,
         views: list[int],
+        per_image: int = 1,
     ) -> Tensor:
         """Computed features from the store, by all that they depend on.
 
@@ -135,6 +144,7 @@ class FrozenFeatures:
             transform: Of an image.
             batch_size: Images encoded at once.
             views: Numbers that random views depend on.
+            per_image: How many views an image has.
         """
         if self.store is None:
             return compute()
@@ -153,7 +163,7 @@ class FrozenFeatures:
                 "format": FORMAT,
             },
             compute,
-            (images * max(views, 1), getattr(self.visual, "output_dim", None)),
+            (len(items) * per_image, getattr(self.visual, "output_dim", None)),
         )
 
     @cached_property
