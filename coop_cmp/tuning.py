@@ -59,9 +59,11 @@ def first_gradients(
     scale: Tensor,
     confident: int,
     term: Term | None = None,
-    boost: float = 1.0,
 ) -> Tensor:
     """Gradients [B, M, d] of each image's loss in the context that all of them start from.
+
+    Each image's gradient passes the graph times a power of two that brings it near 1, so that half
+    precision neither loses nor overflows it.
 
     Args:
         context: [M, d], which requires a gradient.
@@ -71,8 +73,6 @@ def first_gradients(
         scale: Of the logits.
         confident: How many views count, those with the least entropy.
         term: Added to the loss, a function of text features [B, K, E] with values [B].
-        boost: The gradients pass the graph multiplied by this, which keeps small ones alive in
-            half precision.
     """
     own = text.detach().expand(len(views), -1, -1).requires_grad_()  # [B, K, E]
     with torch.enable_grad(), torch.autocast(text.device.type, enabled=False):
@@ -80,9 +80,11 @@ def first_gradients(
         loss = marginal_entropy(confident_logits(logits, confident))
         if term is not None:
             loss = loss + term(own)
-        (outer,) = torch.autograd.grad(boost * loss.sum(), own)
+        (outer,) = torch.autograd.grad(loss.sum(), own)
+    exponent = torch.frexp(outer.abs().amax(dim=(1, 2))).exponent[:, None, None]
+    outer = torch.ldexp(outer, -exponent)
     (inner,) = torch.autograd.grad(text, context, outer, retain_graph=True, is_grads_batched=True)
-    return inner.float() / boost
+    return torch.ldexp(inner.float(), exponent)
 
 
 def first_step(

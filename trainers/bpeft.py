@@ -1,16 +1,16 @@
 """B-PEFT on prompts: Pandey, Pyakurel and Yu, "Be Confident in What You Know: Bayesian Parameter
 Efficient Fine-Tuning of Vision Foundation Models", NeurIPS 2024.
 
-The context of CoOp is trained with evidential losses, the base rates of the classes are adjusted,
-and members with different weights of the incorrect-evidence term are averaged. The losses are in
-coop_cmp/evidence.py. The authors tune visual prompts of a ViT with a linear head; what follows is
-not published and inferred here:
+The context of CoOp is trained with evidential losses (coop_cmp/evidence.py), the base rates of the
+classes are adjusted, and an ensemble is averaged. The authors tune visual prompts of a ViT with a
+linear head; what follows is not published and inferred here:
 
 - the head on CLIP: outputs are cosines minus their mean over the classes, times a learned scale
   that starts at a quarter of CLIP's, plus a learned offset, within [-10, 10];
 - the weight W of the adjustment is the number of classes (theirs is 100 for any number);
 - the ensemble: the abstract names one, the public code has none. Members are trained side by side
-  from their own random contexts, and their adjusted probabilities are averaged.
+  from their own random contexts, and their adjusted probabilities are averaged. All of them have
+  the weight of the authors' example; a spread of weights is a list of different ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ declare_trainer(
     "BPEFT",
     N_CTX=integer(16, "context vectors of each member", low=1, high=75),
     KL_WEIGHTS=several(
-        [0.0, 0.1, 1.0, 10.0, 100.0],
+        [0.1, 0.1, 0.1, 0.1, 0.1],
         number(0.0, "", low=0),
         "weight of the incorrect-evidence term of each member; one: no ensemble",
     ),

@@ -52,8 +52,6 @@ declare_trainer(
     defaults={"OPTIM.NAME": "adamw", "OPTIM.LR": 0.005, "OPTIM.WEIGHT_DECAY": 0.01},
 )
 
-HALF_BOOST = 1000.0  # the published initial scale of gradients in half precision
-
 
 class TunedCLIP(PromptedCLIP):
     """CLIP that tunes its context for each image before it classifies it."""
@@ -68,7 +66,6 @@ class TunedCLIP(PromptedCLIP):
         self.prompt_learner = PromptLearner(node, clip, classnames).requires_grad_(False)
         self.term = term
         self.confident = int(node.VIEWS * node.CONFIDENT)
-        self.boost = 1.0 if node.PREC == "fp32" else HALF_BOOST
         self.make_optimizer = partial(build_optimizer, optim_cfg=cfg.OPTIM)
         self.start: tuple[Tensor, Tensor] | None = None
         layout = self.prompt_learner.layout
@@ -98,9 +95,7 @@ class TunedCLIP(PromptedCLIP):
                 self.start = context, self.encode(context)
         context, text = self.start
         scale = self.logit_scale.float().exp()
-        gradients = first_gradients(
-            context, text, views, scale, self.confident, self.term, self.boost
-        )
+        gradients = first_gradients(context, text, views, scale, self.confident, self.term)
         return first_step(context, gradients, self.make_optimizer)
 
     def forward(self, views: Tensor) -> Tensor:

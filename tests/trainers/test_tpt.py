@@ -154,6 +154,14 @@ def test_without_a_step_it_is_zero_shot_clip(run):
     assert np.abs(moved - zero_shot).max() > 1e-3
 
 
+@pytest.mark.parametrize("precision", ["amp", "fp16"])
+def test_half_precision_tunes_nearly_the_same(precision, run):
+    exact, _ = run("fp32", *SMALL, trainer="CTPT")
+    half, _ = run(precision, *SMALL, "TRAINER.TPT.PREC", precision, trainer="CTPT")
+    still, _ = run("still", *SMALL, "OPTIM.LR", "1e-9", trainer="CTPT")
+    assert 0 < np.abs(half - exact).mean() < np.abs(still - exact).mean() / 3
+
+
 def test_from_a_trained_context_without_a_step_it_is_coop(run, tmp_path):
     size = ("TRAINER.COOP.N_CTX", "5", "OPTIM.MAX_EPOCH", "2")
     coop, _ = run("coop", *size, trainer="CoOp")
