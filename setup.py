@@ -36,10 +36,11 @@ setup(
             "netcal>=1.3",
             "scikit-learn>=1.3",
             "matplotlib>=3.7",
+            "pandas>=2.0",
             "ruff>=0.6",
             "mypy>=1.8",
         ],
-        "report": ["matplotlib>=3.7"],
+        "report": ["matplotlib>=3.7", "pandas>=2.0"],
         "fonts": [
             "font-roboto",
             "font-caladea",

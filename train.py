@@ -23,7 +23,9 @@ import datasets  # noqa: F401
 import trainers  # noqa: F401
 from coop_cmp.clip import add_models
 from coop_cmp.config import pairs, resolve
-from coop_cmp.errors import UserError, closest, one_line
+from coop_cmp.errors import UserError, closest, exit_code, one_line
+from coop_cmp.results.identity import Training, claim, flatten, identify, read_identity
+from coop_cmp.results.records import refuse_other_model
 from coop_cmp.settings.defaults import method_of
 from coop_cmp.settings.describe import help_text
 
@@ -54,6 +56,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--eval-only", action="store_true", help="test a trained model")
     add("--model-dir", default="", help="directory of the run to test")
     add("--load-epoch", type=int, help="epoch of the model to test; default: the last")
+    add("--redo", action="store_true", help="replace the run that is in the output directory")
     add("--no-train", action="store_true", help="build everything, train nothing")
     add("--no-feature-store", action="store_true", help="encode all images in every run")
     add("opts", nargs=argparse.REMAINDER, help="KEY VALUE pairs that change the settings")
@@ -118,10 +121,18 @@ def print_args(args: argparse.Namespace, cfg: CfgNode) -> None:
     print(f"************\n** Config **\n************\n{cfg}")
 
 
+def evaluated(args: argparse.Namespace) -> Training | None:
+    """The run that is tested; None for one that learns itself, or from another codebase."""
+    found = read_identity(args.model_dir) if args.eval_only and args.model_dir else None
+    return found.as_training(args.load_epoch) if found else None
+
+
 def main(args: argparse.Namespace) -> None:
     """Run what the arguments ask for."""
     add_models(ROOT / "configs" / "models")
     cfg = setup_cfg(args)
+    if cfg.OUTPUT_DIR and not args.no_train:
+        claim(cfg.OUTPUT_DIR, identify(flatten(cfg), evaluated(args)), args.redo)
     if cfg.SEED >= 0:
         print(f"Setting fixed seed: {cfg.SEED}")
         set_random_seed(cfg.SEED)
@@ -131,18 +142,20 @@ def main(args: argparse.Namespace) -> None:
     trainer = build_trainer(cfg)
     if args.eval_only:
         trainer.load_model(args.model_dir, epoch=args.load_epoch)
+        if cfg.OUTPUT_DIR:
+            refuse_other_model(cfg.OUTPUT_DIR, trainer.facts()["checkpoint"])
         trainer.test()
     elif not args.no_train:
         trainer.train()
 
 
 def run(argv: list[str] | None = None) -> int:
-    """The command: 0, or 2 after a mistake of the user's, said in one line."""
+    """The command: 0, or after a mistake of the user's or the system's its code and one line."""
     try:
         main(parse_args(argv))
     except (UserError, OSError) as error:
         print(f"error: {one_line(error)}", file=sys.stderr)
-        return 2
+        return exit_code(error)
     return 0
 
 

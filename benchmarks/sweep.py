@@ -58,7 +58,7 @@ def settings(args: Any) -> list[str]:
 
 def sweep(args: Any, folder: Path, option: str) -> None:
     """One sweep over all of them."""
-    command = [sys.executable, "-m", "coop_cmp.sweep", "--datasets", "digits", "--fork"]
+    command = [sys.executable, "-m", "coop_cmp.commands.sweep", "--datasets", "digits", "--fork"]
     command += ["--trainers", "CoOp_CMP", "--shots", args.shots, "--seeds", *args.seeds]
     command += ["--lambdas", *args.lambdas, "--jobs", str(args.threads), "--threads", "1"]
     command += ["--output", str(folder / "sweep"), "--data", str(folder / "data")]

@@ -55,8 +55,7 @@ def resolve(
         layers = defaults | layers
     for key, value in layers.items():
         _assign(cfg, key, value)
-    if "OPTIM.MAX_EPOCH" not in options:
-        resolve_epochs(cfg)
+    cfg.OPTIM.MAX_EPOCH = epochs(dict(_leaves(cfg)), options)
     return cfg
 
 
@@ -137,18 +136,18 @@ def check_cfg(cfg: Any, under: str = "") -> None:
             read(key, value)
 
 
-def resolve_epochs(cfg: CfgNode) -> None:
-    """Set OPTIM.MAX_EPOCH from the tables of epochs per data set and per number of shots."""
-    for name, epochs in cfg.OPTIM.DATASET_EPOCHS:
-        if name == cfg.DATASET.NAME:
-            cfg.OPTIM.MAX_EPOCH = epochs
-            return
-    table = sorted(cfg.OPTIM.SHOT_EPOCHS)
-    if not table:
-        return
-    shots = cfg.DATASET.NUM_SHOTS
-    fitting = [epochs for listed, epochs in table if 0 < shots <= listed]
-    cfg.OPTIM.MAX_EPOCH = fitting[0] if fitting else table[-1][1]
+def epochs(settings: Mapping[str, Any], options: Mapping[str, Any]) -> int:
+    """OPTIM.MAX_EPOCH: an option, or what the tables have for the data set or number of shots."""
+    if "OPTIM.MAX_EPOCH" in options:
+        return settings["OPTIM.MAX_EPOCH"]
+    for name, number in settings["OPTIM.DATASET_EPOCHS"]:
+        if name == settings["DATASET.NAME"]:
+            return number
+    table = sorted(settings["OPTIM.SHOT_EPOCHS"])
+    shots = settings["DATASET.NUM_SHOTS"]
+    fitting = [number for listed, number in table if 0 < shots <= listed]
+    last = table[-1][1] if table else settings["OPTIM.MAX_EPOCH"]
+    return fitting[0] if fitting else last
 
 
 def _walk(node: Any, tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

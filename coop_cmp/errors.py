@@ -1,9 +1,30 @@
-"""The one exception for mistakes a user can mend."""
+"""The one exception for mistakes a user can mend, and how commands end."""
 
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
+
+USER_ERROR = 2  # exit code of a command after a mistake of the user's
+IO_ERROR = 74  # as in sysexits.h: the disk or the network failed, and trying again may help
+_PASSING = (
+    errno.EIO,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+    errno.EAGAIN,
+    errno.EBUSY,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.EHOSTDOWN,
+    errno.ECONNRESET,
+)
+
+
+def exit_code(error: Exception) -> int:
+    """What a command ends with after this error."""
+    passing = isinstance(error, OSError) and error.errno in _PASSING
+    return IO_ERROR if passing else USER_ERROR
 
 
 class UserError(ValueError):

@@ -82,12 +82,15 @@ class FewShotDataset(DatasetBase):
         sizes: published numbers, or None when there are none.
         sample_val: whether few-shot runs sample the validation list as well.
         notes: what a reader of the results must know, copied into ``results.json``.
+        pictures_of: the folder whose pictures these are, where a data set shows another one's in a
+            different way; they are then drawn together when test images are resampled.
     """
 
     dataset_dir = ""
     image_dir = ""
     sizes: ClassVar[Sizes | None] = None
     sample_val: ClassVar[bool] = True
+    pictures_of: ClassVar[str] = ""
 
     def __init__(self, cfg: Any) -> None:
         self.notes: list[str] = []
@@ -126,6 +129,11 @@ class FewShotDataset(DatasetBase):
     def same_in_a_prompt(self, first: str, second: str) -> None:
         """Note two classes that nothing can tell apart; published lists of names have such."""
         self.notes.append(f"the classes {first!r} and {second!r} read the same in a prompt")
+
+    def image_name(self, impath: str) -> str:
+        """Who an image is, wherever the data folder lies."""
+        folder = self.pictures_of or os.path.basename(self.dataset_dir)
+        return f"{folder}/{os.path.relpath(impath, self.image_dir)}"
 
     def images(self, items: list[Item]) -> list[Datum]:
         """Turn list entries into what the data loaders take."""

@@ -82,6 +82,7 @@ class ShiftedDigits(Digits):
     """The test part of Digits under a shift; the training list only names the classes."""
 
     sizes = Sizes(10, 1197, 0, 1197)
+    pictures_of = "digits"
 
     def lists(self, split: Split) -> Split:
         """Only the test part."""

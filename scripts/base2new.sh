@@ -4,14 +4,15 @@
 # The variables of main.sh choose methods, seeds, backbone, data and device.
 set -euo pipefail
 if [ $# -lt 2 ]; then
-    echo "usage: bash scripts/base2new.sh <dataset> <shots> [options of python -m coop_cmp.sweep]" >&2
+    echo "usage: bash scripts/base2new.sh <dataset> <shots> [options, see --help]" >&2
     exit 2
 fi
 . "$(dirname "$0")/env.sh"
+uses TRAINERS SEEDS LAMBDAS BACKBONE DATA DEVICE OUTPUT
 
 # The lists are split at spaces on purpose.
 # shellcheck disable=SC2086
-exec "$PYTHON" -m coop_cmp.sweep.protocols base2new --datasets "$1" --shots "$2" \
+exec "$PYTHON" -m coop_cmp.commands.protocols base2new --datasets "$1" --shots "$2" \
     --trainers ${TRAINERS:-ZeroshotCLIP CoOp CoOp_CMP} --seeds ${SEEDS:-1 2 3} \
-    --lambdas ${LAMBDA:-0.01} --project "$ROOT" --output "${OUTPUT:-$ROOT/output}" \
+    --lambdas ${LAMBDAS:-0.01} --project "$ROOT" --output "${OUTPUT:-$ROOT/output}" \
     ${BACKBONE:+--backbones $BACKBONE} ${DEVICE:+--devices $DEVICE} ${DATA:+--data "$DATA"} "${@:3}"

@@ -4,9 +4,22 @@
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 
+# Refuses a variable that the script would ignore: uses NAME ... lists those it reads.
+uses() {
+    local name
+    for name in TRAINERS SEEDS SHOTS LAMBDAS LAMBDA TARGETS BACKBONE DATA DEVICE OUTPUT; do
+        if [ -n "${!name:-}" ] && [[ " $* " != *" $name "* ]]; then
+            echo "error: $(basename "$0") does not use $name; unset it$(
+                [ $name = LAMBDA ] && [[ " $* " == *" LAMBDAS "* ]] && echo " or call it LAMBDAS"
+            )" >&2
+            exit 2
+        fi
+    done
+}
+
 has_everything() {
     "$1" -c 'from importlib.util import find_spec as f; import sys
-sys.exit(not all(map(f, "dassl torch torchvision open_clip yacs tabulate sklearn matplotlib pytest".split())))' \
+sys.exit(not all(map(f, "dassl torch torchvision open_clip yacs tabulate sklearn matplotlib pandas pytest".split())))' \
         >/dev/null 2>&1
 }
 

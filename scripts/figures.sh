@@ -10,4 +10,5 @@
 # Paths are seen from where you are.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+uses
 exec "$PYTHON" -m coop_cmp.report.figures "$@"

@@ -13,7 +13,7 @@ while [ $# -gt 0 ] && [[ $1 != -* ]]; do
 done
 # Names come first, and a grid file alone.
 if [ ${#names[@]} -eq 0 ] || { [[ " ${names[*]} " == *".yaml "* ]] && [ ${#names[@]} -gt 1 ]; }; then
-    echo "usage: bash scripts/sweep.sh <dataset ...|all|grid.yaml> [options of python -m coop_cmp.sweep]" >&2
+    echo "usage: bash scripts/sweep.sh <dataset ...|all|grid.yaml> [options, see --help]" >&2
     exit 2
 fi
 . "$(dirname "$0")/env.sh"
@@ -23,10 +23,12 @@ if [ "${names[*]}" = all ]; then
         eurosat ucf101 imagenet)
 fi
 if [[ ${names[0]} == *.yaml ]]; then
+    uses BACKBONE DATA DEVICE OUTPUT
     grid=("${names[0]}")
 else
+    uses TRAINERS SEEDS SHOTS LAMBDAS BACKBONE DATA DEVICE OUTPUT
     grid=(--datasets "${names[@]}" --shots ${SHOTS:-1 2 4 8 16} --seeds ${SEEDS:-1 2 3}
         --trainers ${TRAINERS:-ZeroshotCLIP CoOp CoOp_CMP} --lambdas ${LAMBDAS:-0.01})
 fi
-exec "$PYTHON" -m coop_cmp.sweep "${grid[@]}" --project "$ROOT" --output "${OUTPUT:-$ROOT/output}" \
+exec "$PYTHON" -m coop_cmp.commands.sweep "${grid[@]}" --project "$ROOT" --output "${OUTPUT:-$ROOT/output}" \
     ${BACKBONE:+--backbones $BACKBONE} ${DEVICE:+--devices $DEVICE} ${DATA:+--data "$DATA"} "$@"

@@ -11,11 +11,14 @@ set -euo pipefail
 verb=${1:---help}
 options=()
 case $verb in
-run | show | embedded)
-    options=(--project "$ROOT" --output "${OUTPUT:-$ROOT/output}" ${DATA:+--data "$DATA"})
+run | embedded)
+    uses DATA DEVICE OUTPUT
+    options=(${DEVICE:+--devices $DEVICE} ${DATA:+--data "$DATA"})
     ;;
+show) uses OUTPUT ;;
+*) uses ;;
 esac
 case $verb in
-run | embedded) options+=(${DEVICE:+--devices $DEVICE}) ;;
+run | show | embedded) options+=(--project "$ROOT" --output "${OUTPUT:-$ROOT/output}") ;;
 esac
-exec "$PYTHON" -m coop_cmp.report.tables "$verb" ${options[@]+"${options[@]}"} "${@:2}"
+exec "$PYTHON" -m coop_cmp.commands.tables "$verb" ${options[@]+"${options[@]}"} "${@:2}"

@@ -6,15 +6,16 @@
 # ImageNet-A and -R are tested over their own 200 classes. The variables of main.sh choose the rest.
 set -euo pipefail
 if [ $# -lt 2 ]; then
-    echo "usage: bash scripts/transfer.sh <dataset> <shots> [options of python -m coop_cmp.sweep]" >&2
+    echo "usage: bash scripts/transfer.sh <dataset> <shots> [options, see --help]" >&2
     exit 2
 fi
 . "$(dirname "$0")/env.sh"
+uses TRAINERS SEEDS LAMBDAS TARGETS BACKBONE DATA DEVICE OUTPUT
 
 # The lists are split at spaces on purpose.
 # shellcheck disable=SC2086
-exec "$PYTHON" -m coop_cmp.sweep.protocols transfer --datasets "$1" --shots "$2" \
+exec "$PYTHON" -m coop_cmp.commands.protocols transfer --datasets "$1" --shots "$2" \
     ${TARGETS:+--targets $TARGETS} \
     --trainers ${TRAINERS:-ZeroshotCLIP CoOp CoOp_CMP} --seeds ${SEEDS:-1 2 3} \
-    --lambdas ${LAMBDA:-0.01} --project "$ROOT" --output "${OUTPUT:-$ROOT/output}" \
+    --lambdas ${LAMBDAS:-0.01} --project "$ROOT" --output "${OUTPUT:-$ROOT/output}" \
     ${BACKBONE:+--backbones $BACKBONE} ${DEVICE:+--devices $DEVICE} ${DATA:+--data "$DATA"} "${@:3}"

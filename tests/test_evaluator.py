@@ -11,9 +11,11 @@ from sklearn.metrics import log_loss
 
 import coop_cmp.evaluator  # noqa: F401
 from coop_cmp.errors import UserError
-from coop_cmp.metrics import METRICS, calibration_report
+from coop_cmp.metrics import calibration_report
+from coop_cmp.metrics.panel import TOP_LABEL
 from coop_cmp.penalty import add_cmp_config
-from coop_cmp.results import read_predictions, read_results
+from coop_cmp.results import read_outcomes, read_predictions, read_results
+from coop_cmp.results.records import image_numbers
 
 NAMES = {0: "zero", 1: "one", 2: "two", 3: "three"}
 
@@ -77,30 +79,49 @@ def test_samples_are_pooled_whatever_the_batches(tmp_path, batch):
     evaluated(configured(tmp_path), logits, labels, batch)
     stored = read_results(tmp_path / "results.json")["metrics"]
     assert stored == pytest.approx(whole, abs=1e-12)
-    assert set(stored) == set(METRICS)
+    assert set(stored) == set(TOP_LABEL)
 
 
 def test_a_baseline_leaves_its_record_and_its_predictions(tmp_path):
     logits, labels = outputs()
-    facts = {"weights": "file.pt", "sizes": {"train": 32}, "notes": ["new split"]}
+    names = [f"{i}.jpg" for i in range(120)]
+    facts = {
+        "weights": {"name": "file.pt", "digest": "0"},
+        "checkpoint": "1",
+        "images": names,
+        "sizes": {"train": 32},
+        "notes": ["new split"],
+    }
     evaluated(configured(tmp_path), logits.half(), labels, facts=facts)
     record = read_results(tmp_path / "results.json")
     expected = {
-        "trainer": "CoOp",
-        "dataset": "Digits",
-        "backbone": "RN50",
-        "weights": "file.pt",
-        "shots": 8,
-        "seed": 3,
-        "subsample": "all",
-        "lambda": None,
-        "form": None,
-        "split": "test",
-        "bins": {"n_bins": 10, "closed": "right"},
+        "training": None,
+        "weights": {"name": "file.pt", "digest": "0"},
+        "checkpoint": "1",
         "sizes": {"classes": 4, "test": 120, "train": 32},
         "notes": ["new split"],
     }
     assert {key: record[key] for key in expected} == expected
+    settings = {
+        "TRAINER.NAME": "CoOp",
+        "DATASET.NAME": "Digits",
+        "MODEL.BACKBONE.NAME": "RN50",
+        "DATASET.NUM_SHOTS": 8,
+        "SEED": 3,
+        "TEST.SPLIT": "test",
+    }
+    assert (
+        settings.items() <= {k: v for k, v in record["settings"].items() if k in settings}.items()
+    )
+    assert "OUTPUT_DIR" not in record["settings"], "it cannot change a number"
+    outcomes = read_outcomes(tmp_path / "outcomes.npz")
+    assert np.array_equal(outcomes.images, image_numbers(names))
+    probs = logits.half().double().softmax(1)
+    assert np.allclose(outcomes.confidence, probs.max(1).values, atol=1e-12)
+    assert np.array_equal(outcomes.predicted, probs.argmax(1))
+    true = probs[torch.arange(120), labels]
+    assert np.allclose(outcomes.nll, -true.log(), atol=1e-12)
+    assert {"host", "device_name", "threads", "memory_mb"} <= set(record["machine"])
     assert 0 <= record["seconds"]["test"] <= record["seconds"]["total"]
     assert {"coop_cmp", "python", "torch", "dassl"} <= set(record["versions"])
     predictions = read_predictions(tmp_path / "predictions.npz")
@@ -116,8 +137,9 @@ def test_a_twin_stores_its_penalty(tmp_path):
     cfg.MODEL.BACKBONE.WEIGHTS = "laion400m"
     evaluated(cfg, *outputs())
     record = read_results(tmp_path / "results.json")
-    assert (record["lambda"], record["form"]) == (0.05, "log")
-    assert record["weights"] == "laion400m"
+    settings = record["settings"]
+    assert (settings["TRAINER.CMP.LAMBDA"], settings["TRAINER.CMP.FORM"]) == (0.05, "log")
+    assert record["weights"] == {"name": "laion400m"}
 
 
 def test_only_the_test_split_leaves_files(tmp_path):
@@ -126,7 +148,7 @@ def test_only_the_test_split_leaves_files(tmp_path):
     evaluated(configured(), *outputs())
     assert list(tmp_path.iterdir()) == []
     evaluated(configured(tmp_path, SPLIT="val"), *outputs(), split="val")
-    assert read_results(tmp_path / "results.json")["split"] == "val"
+    assert read_results(tmp_path / "results.json")["settings"]["TEST.SPLIT"] == "val"
 
 
 def test_a_perfect_model_is_stored_without_an_auroc(tmp_path):

@@ -20,7 +20,10 @@ from coop_cmp.errors import UserError
 from coop_cmp.metrics import Samples, calibration_report, reliability_bins
 from coop_cmp.report import figures, plots
 from coop_cmp.report.runs import StoredRun, find_runs, paired
-from coop_cmp.results import Predictions, write_predictions, write_results
+from coop_cmp.report.summary import figure
+from coop_cmp.results import Identity, Predictions, write_predictions, write_results
+from coop_cmp.results.frame import row_of
+from coop_cmp.results.records import REQUIRED_METRICS
 
 NAMES = [str(i) for i in range(10)]
 
@@ -34,23 +37,31 @@ def outputs(n=400, classes=10, scale=3.0, seed=0):
     return (logits * scale).astype(np.float32), labels
 
 
-def record(trainer="CoOp", penalty=None, shots=4, seed=1, form="ratio", metrics=None):
+def record(trainer="CoOp", penalty=None, shots=4, seed=1, form="ratio", metrics=None, **options):
+    settings = {
+        "TRAINER.NAME": trainer,
+        "DATASET.NAME": "Digits",
+        "DATASET.NUM_SHOTS": shots,
+        "MODEL.BACKBONE.NAME": "GlyphCLIP",
+        "TEST.SPLIT": "test",
+        "OPTIM.LR": 0.1,
+        "SEED": seed,
+        **{name.replace("_", "."): value for name, value in options.items()},
+    }
+    if penalty is not None:
+        settings |= {"TRAINER.CMP.LAMBDA": penalty, "TRAINER.CMP.FORM": form}
+    metrics = metrics or calibration_report(*outputs(), from_logits=True)
     return {
-        "trainer": trainer,
-        "dataset": "Digits",
-        "backbone": "GlyphCLIP",
-        "weights": "w",
-        "shots": shots,
-        "seed": seed,
-        "subsample": "all",
-        "lambda": penalty,
-        "form": None if penalty is None else form,
-        "split": "test",
-        "metrics": metrics or calibration_report(*outputs(), from_logits=True),
-        "bins": {"n_bins": 10, "closed": "right"},
-        "sizes": {"classes": 10, "test": 400},
+        **Identity(settings).as_record(),
+        "weights": {"name": "w", "digest": "0"},
+        "checkpoint": "0",
+        "images": None,
+        "metrics": dict.fromkeys(REQUIRED_METRICS, 0.5) | metrics,
+        "sizes": {"classes": 10, "test": 400, "trainable": int("Zero" not in trainer)},
         "seconds": {"total": 1.0},
+        "machine": {},
         "versions": {},
+        "commit": None,
         "notes": [],
     }
 
@@ -62,11 +73,15 @@ def made_run(tmp_path, scale=3.0, names=None, n=400, **fields):
     metrics = calibration_report(logits, labels, from_logits=True)
     metrics["auroc"] = None if math.isnan(metrics["auroc"]) else metrics["auroc"]
     content = record(metrics=metrics, **fields)
-    place = "{trainer}/{shots}_{lambda}_{form}/seed{seed}".format(**content)
-    folder = tmp_path / place
+    place = "_".join(str(value) for value in content["settings"].values())
+    folder = tmp_path / content["settings"]["TRAINER.NAME"] / place
     write_predictions(folder / "predictions.npz", logits, labels, names or NAMES)
     write_results(folder / "results.json", content)
-    return StoredRun(folder / "predictions.npz", content)
+    return stored(folder, content)
+
+
+def stored(folder, content):
+    return StoredRun(folder / "predictions.npz", row_of(str(folder), content))
 
 
 @pytest.fixture
@@ -151,7 +166,9 @@ def test_classes_are_sorted_by_their_ece_and_their_mean_is_the_classwise_ece():
     plots.draw_class_ece(axes, named, NAMES)
     widths = [patch.get_width() for patch in axes.patches]
     assert widths == sorted(widths, reverse=True)
-    expected = calibration_report(logits, labels, from_logits=True)["classwise_ece"]
+    (expected,) = calibration_report(
+        logits, labels, from_logits=True, keys=["classwise_ece"]
+    ).values()
     assert np.mean(widths) == pytest.approx(100 * expected)
     plots.draw_class_ece(axes := Figure().subplots(), named, NAMES, most=3)
     assert [patch.get_width() for patch in axes.patches] == widths[:3]
@@ -159,17 +176,17 @@ def test_classes_are_sorted_by_their_ece_and_their_mean_is_the_classwise_ece():
 
 
 def test_figure_one_shows_the_mean_probabilities_of_one_class(pair):
-    figure = figures.figure_one(*pair, class_index=7)
-    assert len(figure.axes) == 4
-    for axes, run in zip(figure.axes[:2], pair, strict=True):
+    drawn = figures.figure_one(*pair, class_index=7)
+    assert len(drawn.axes) == 4
+    for axes, run in zip(drawn.axes[:2], pair, strict=True):
         rows = run.predictions.labels == 7
         probs = torch.tensor(run.predictions.logits[rows]).double().softmax(1)
         assert [patch.get_height() for patch in axes.patches] == pytest.approx(100 * probs.mean(0))
         assert [label.get_text() for label in axes.get_xticklabels()] == NAMES
         colours = {patch.get_facecolor() for k, patch in enumerate(axes.patches) if k != 7}
         assert axes.patches[7].get_facecolor() not in colours
-    assert "CoOp\n40 images" in figure.axes[0].get_title()
-    assert "CoOp + CMP, λ = 0.01" in figure.axes[1].get_title()
+    assert "CoOp\n40 images" in drawn.axes[0].get_title()
+    assert "CoOp + CMP, λ = 0.01" in drawn.axes[1].get_title()
 
 
 def test_figure_one_keeps_the_likeliest_of_many_classes(tmp_path):
@@ -187,7 +204,7 @@ def test_curves_show_the_mean_of_the_seeds(tmp_path):
         for seed, ece in ((1, 0.1), (2, 0.3)):
             metrics = {"accuracy": 0.8, "ece": ece + (penalty or 0)}
             trainer = "CoOp" if penalty is None else "CoOp_CMP"
-            runs.append(StoredRun(tmp_path, record(trainer, penalty, seed=seed, metrics=metrics)))
+            runs.append(stored(tmp_path, record(trainer, penalty, seed=seed, metrics=metrics)))
     axes = figures.curve_figure(runs, "lambda", "Digits").axes[1]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0.001", "0.01", "0.5"]
     baseline, twin = axes.lines[0].get_ydata(), axes.containers[0].lines[0].get_ydata()
@@ -195,21 +212,37 @@ def test_curves_show_the_mean_of_the_seeds(tmp_path):
     assert list(twin) == pytest.approx([20.1, 21, 70])
     (deviations,) = axes.containers[0].lines[2]
     low, high = deviations.get_segments()[0][:, 1]
-    assert (low, high) == pytest.approx((10.1, 30.1))
+    assert figure([0.101, 0.301]) == "20.10 ± 14.14", "what a table shows"
+    assert (low, high) == pytest.approx((20.1 - 14.142, 20.1 + 14.142), abs=1e-3)
+    assert "over 2 seeds per point" in axes.figure.get_suptitle()
     assert figures.curve_figure(runs, "shots", "Digits") is None
+
+
+def test_runs_with_other_options_are_another_curve(tmp_path):
+    runs = [
+        stored(tmp_path, record(shots=shots, OPTIM_LR=rate, metrics={"accuracy": value}))
+        for shots in (1, 4)
+        for rate, value in ((0.1, 0.9), (0.5, 0.1))
+    ]
+    axes = figures.curve_figure(runs, "shots", "Digits").axes[0]
+    curves = {c.get_label(): list(c.lines[0].get_ydata()) for c in axes.containers}
+    assert curves == {
+        "CoOp (OPTIM.LR=0.1)": pytest.approx([90, 90]),
+        "CoOp (OPTIM.LR=0.5)": pytest.approx([10, 10]),
+    }
+    assert "over 1 seeds per point" in axes.figure.get_suptitle()
 
 
 def test_zero_shot_clip_is_a_horizontal_line_over_shots(tmp_path):
     def run(trainer, shots, ece):
         metrics = {"accuracy": 0.8, "ece": ece}
-        return StoredRun(tmp_path, record(trainer, shots=shots, metrics=metrics))
+        return stored(tmp_path, record(trainer, shots=shots, metrics=metrics))
 
     runs = [run("ZeroshotCLIP", -1, 0.09), run("CoOp", 1, 0.05), run("CoOp", 4, 0.03)]
     axes = figures.curve_figure(runs, "shots", "Digits").axes[1]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "4"]
     assert list(axes.lines[0].get_ydata()) == pytest.approx([9, 9])
     assert figures.curve_figure(runs[:2], "shots", "Digits") is None
-    runs[0].record["sizes"]["trainable"] = 0
     assert runs[0].heading == "Digits, GlyphCLIP, zero-shot, seed 1"
 
 
@@ -283,7 +316,7 @@ def test_two_files_of_others_are_compared(tmp_path, capsys):
 
 def test_pairs_prefer_the_default_lambda_and_the_ratio(tmp_path):
     def run(trainer, penalty=None, **fields):
-        return StoredRun(tmp_path, record(trainer, penalty, metrics={}, **fields))
+        return stored(tmp_path, record(trainer, penalty, **fields))
 
     base, other_seed = run("CoOp"), run("CoOp", seed=2)
     twins = [run("CoOp_CMP", 0.001), run("CoOp_CMP", 0.01, form="log"), run("CoOp_CMP", 0.01)]
@@ -301,7 +334,7 @@ def test_mistakes_are_one_line(tmp_path, capsys, pair):
         pair[0].class_index("cat")
     with pytest.raises(UserError, match='no class "10"'):
         pair[0].class_index("10")
-    other = StoredRun(pair[1].path, pair[1].record)
+    other = StoredRun(pair[1].path, pair[1].row)
     old = pair[1].predictions
     other.__dict__["predictions"] = Predictions(old.logits, old.labels, NAMES[::-1])
     with pytest.raises(UserError, match="its classes are not those of"):

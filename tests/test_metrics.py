@@ -48,8 +48,9 @@ def test_every_metric_equals_its_plain_version(n, classes, n_bins, closed):
     probs = logits.softmax(1)
     expected = plain_report(probs.tolist(), labels.tolist(), n_bins, closed)
     assert set(expected) == set(PLAIN_KEYS)
-    assert_same(calibration_report(probs, labels, n_bins, closed), expected)
-    assert_same(calibration_report(logits, labels, n_bins, closed, from_logits=True), expected)
+    options = {"n_bins": n_bins, "closed": closed, "keys": PLAIN_KEYS}
+    assert_same(calibration_report(probs, labels, **options), expected)
+    assert_same(calibration_report(logits, labels, **options, from_logits=True), expected)
 
 
 @settings(max_examples=60, deadline=None)
@@ -168,7 +169,7 @@ def test_the_order_of_samples_and_classes_does_not_matter(key):
 @pytest.mark.parametrize("closed", ["right", "left"])
 def test_streaming_in_batches_of_any_size_equals_one_pass(batch, closed):
     logits, labels = made()
-    whole = calibration_report(logits, labels, 15, closed, from_logits=True)
+    whole = calibration_report(logits, labels, 15, closed, from_logits=True, keys=METRICS)
     collectors = [StreamingCalibration(15, closed, from_logits=True) for _ in range(2)]
     for i in range(0, len(labels), batch):
         collectors[i // batch % 2].update(logits[i : i + batch], labels[i : i + batch])

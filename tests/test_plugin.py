@@ -143,7 +143,9 @@ def test_a_checkout_trains_a_twin_it_has_never_heard_of(checkout, trained):
     for metric in ("accuracy", "ece", "ace", "mce"):
         assert f"* {metric}: " in trained.stdout
     record = json.loads((checkout / "out" / "results.json").read_text())
-    assert (record["trainer"], record["lambda"], record["split"]) == ("Tiny_CMP", 0.5, "test")
+    settings = record["settings"]
+    assert (settings["TRAINER.NAME"], settings["TRAINER.CMP.LAMBDA"]) == ("Tiny_CMP", 0.5)
+    assert settings["TEST.SPLIT"] == "test"
 
 
 def test_the_twins_checkpoint_is_evaluated_alike_and_the_evaluator_can_be_named(checkout, trained):
@@ -209,7 +211,8 @@ def test_a_checkout_trains_with_any_term_and_takes_an_integer_for_a_float(checko
     assert done.returncode == 0, done.stderr
     assert "Tiny_MbLS is Tiny with margin-based label smoothing" in done.stdout
     assert "loss_mbls" in done.stdout
-    assert json.loads((checkout / "mbls/results.json").read_text())["trainer"] == "Tiny_MbLS"
+    record = json.loads((checkout / "mbls/results.json").read_text())
+    assert record["settings"]["TRAINER.NAME"] == "Tiny_MbLS"
 
 
 def test_a_term_that_needs_more_than_logits_says_what_the_checkout_lacks(checkout):

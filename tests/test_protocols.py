@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from coop_cmp.commands.protocols import elsewhere, halves, main, published_settings
 from coop_cmp.errors import UserError
-from coop_cmp.results import REQUIRED_METRICS, write_results
-from coop_cmp.sweep.grid import Run
-from coop_cmp.sweep.project import Project
-from coop_cmp.sweep.protocols import elsewhere, halves, main, published_settings
+from coop_cmp.results.project import Project
+from coop_cmp.results.run import Run
 from tests.conftest import ROOT
+from tests.runs import finish, finish_with
 
 COOP = Run("digits", "CoOp", "GlyphCLIP", shots=8)
 ZERO_SHOT = Run("digits", "ZeroshotCLIP", "GlyphCLIP")
@@ -20,31 +22,6 @@ ZERO_SHOT = Run("digits", "ZeroshotCLIP", "GlyphCLIP")
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     return Project(ROOT, tmp_path)
-
-
-def finish(project: Project, run: Run, accuracy: float) -> None:
-    """Write the results of a run as if it were done."""
-    folder = project.directory(run)
-    folder.mkdir(parents=True)
-    record = {
-        "trainer": run.trainer,
-        "dataset": project.dataset_names[run.dataset],
-        "backbone": run.backbone,
-        "weights": "",
-        "shots": run.shots,
-        "seed": run.seed,
-        "subsample": run.classes,
-        "lambda": run.lam,
-        "form": run.form,
-        "split": "test",
-        "metrics": {**dict.fromkeys(REQUIRED_METRICS, 0.25), "accuracy": accuracy},
-        "bins": {},
-        "sizes": {},
-        "seconds": {"total": 1.0},
-        "versions": {},
-        "notes": [],
-    }
-    write_results(folder / "results.json", record)
 
 
 def test_new_classes_are_tested_with_what_the_base_classes_taught(project):
@@ -65,19 +42,19 @@ def test_zero_shot_needs_no_training_anywhere(project):
 
 def test_results_of_other_classes_are_not_taken(project):
     base = halves(COOP)["base"]
-    finish(project, base, 0.5)
+    finish(project, base, accuracy=0.5)
     project.directory(COOP).parent.mkdir()
     project.directory(base).rename(project.directory(COOP))
     state = project.state(COOP)
     assert state.kind == "foreign"
-    assert "subsample is 'base', not 'all'" in state.reason
+    assert "DATASET.SUBSAMPLE_CLASSES is 'base', not 'all'" in state.reason
 
 
 def test_the_last_column_is_the_harmonic_mean_of_the_means(project, capsys):
     for seed, base, new in ((1, 0.8, 0.5), (2, 0.9, 0.7)):
         run = Run("digits", "CoOp", "GlyphCLIP", shots=8, seed=seed)
-        finish(project, halves(run)["base"], base)
-        finish(project, halves(run)["new"], new)
+        finish(project, halves(run)["base"], accuracy=base)
+        finish(project, halves(run)["new"], accuracy=new)
     arguments = ["--output", str(project.output), "--project", str(ROOT)]
     grid = ["--datasets", "digits", "--trainers", "CoOp", "--shots", "8", "--seeds", "1", "2"]
     assert main(["base2new", *arguments, *grid]) == 0
@@ -92,7 +69,7 @@ def test_transfer_tests_the_shifts_and_averages_them(project, capsys):
     shifts = ["digits_noise", "digits_blur", "digits_rotate", "digits_invert"]
     accuracies = (0.9, 0.1, 0.2, 0.3, 0.4)
     for accuracy, run in zip(accuracies, elsewhere(COOP, shifts).values(), strict=True):
-        finish(project, run, accuracy)
+        finish(project, run, accuracy=accuracy)
     arguments = ["--output", str(project.output), "--project", str(ROOT)]
     grid = ["--datasets", "digits", "--trainers", "CoOp", "--shots", "8", "--seeds", "1"]
     assert main(["transfer", *arguments, *grid]) == 0
@@ -112,9 +89,20 @@ def test_published_settings_belong_to_real_models_and_get_their_own_directory(pr
     assert published_settings(project, "base2new", small) == small
 
 
-def test_a_method_without_a_config_for_the_backbone_is_refused_before_anything_runs(project):
-    with pytest.raises(UserError, match="MaPLe_CMP has no config for RN50"):
-        project.check([Run("dtd", "MaPLe_CMP", "RN50", shots=8, lam=0.01, form="ratio")])
+def test_the_change_by_the_penalty_stands_below_each_twin(project, capsys):
+    rank = np.random.default_rng(0).permutation(500) / 500
+    for seed in (1, 2, 3):
+        for trainer, rate in (("CoOp", 0.6), ("CoOp_CMP", 0.8)):
+            lam, form = (0.01, "ratio") if trainer == "CoOp_CMP" else (None, None)
+            run = Run("digits", trainer, "GlyphCLIP", 8, seed, lam, form)
+            for half in halves(run).values():
+                finish_with(project, half, np.full(500, 0.7), rank < rate, accuracy=rate)
+    arguments = ["--output", str(project.output), "--project", str(ROOT)]
+    grid = ["--datasets", "digits", "--trainers", "CoOp", "CoOp_CMP", "--shots", "8"]
+    assert main(["base2new", *arguments, *grid]) == 0
+    accuracy = capsys.readouterr().out.split("ECE")[0]
+    row = next(line for line in accuracy.splitlines() if line.startswith("| by CMP"))
+    assert re.findall(r"\+20\.00 \(\+1[5-9]\.\d\d to \+2[0-5]\.\d\d\) \*", row) != []
 
 
 def test_a_source_without_known_targets_asks_for_them(project):

@@ -82,7 +82,8 @@ def test_results_carry_the_twins_name_and_the_same_numbers_beside_any_evaluator(
     tmp_path, kind, capsys
 ):
     record = run(tmp_path, kind, plain_test)
-    assert (record["trainer"], record["lambda"]) == ("Plain_CMP", 0.5)
+    settings = record["settings"]
+    assert (settings["TRAINER.NAME"], settings["TRAINER.CMP.LAMBDA"]) == ("Plain_CMP", 0.5)
     assert record["metrics"]["ece"] == pytest.approx(expected_ece())
     stored = read_predictions(tmp_path / "predictions.npz")
     assert np.array_equal(stored.logits, LOGITS.numpy())

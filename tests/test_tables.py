@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import replace
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -13,18 +14,19 @@ import numpy as np
 import pytest
 import torch
 
+from coop_cmp.commands.tables import main
 from coop_cmp.errors import UserError
 from coop_cmp.metrics import calibration_report
-from coop_cmp.report import significance
 from coop_cmp.report.collect import Collector, Value
 from coop_cmp.report.definitions import TITLES, names, table
 from coop_cmp.report.embedded import EMBEDDED
 from coop_cmp.report.paper import average_notes, figures
 from coop_cmp.report.render import Renderer
-from coop_cmp.report.tables import main
-from coop_cmp.results import write_predictions, write_results
-from coop_cmp.sweep.grid import Run
-from coop_cmp.sweep.project import Project
+from coop_cmp.results import Difference, Outcomes, compare
+from coop_cmp.results.project import Project
+from coop_cmp.results.resample import METRICS, draws, replicate
+from coop_cmp.results.run import Run
+from tests.runs import finish, finish_with
 
 PAPER_SHA256 = "7601a7e897aefe5e4a98fc704a2c0ada8bb644a17263f9910b3749d69f227b71"
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -36,35 +38,8 @@ def project(tmp_path: Path) -> Project:
 
 
 def write_run(project: Project, run: Run, **metrics: float) -> None:
-    """A results.json with these metrics, in percent; all others are 50 %."""
-    values = dict.fromkeys(("accuracy", "ece", "ace", "mce", "weighted_mce", "nll"), 50.0) | metrics
-    record = {
-        "trainer": run.trainer,
-        "dataset": project.dataset_names[run.dataset],
-        "backbone": run.backbone,
-        "weights": "openai",
-        "shots": run.shots,
-        "seed": run.seed,
-        "subsample": "all",
-        "lambda": run.lam,
-        "form": run.form,
-        "split": run.split,
-        "metrics": {name: value / 100 for name, value in values.items()},
-        "bins": {"n_bins": 10, "closed": "right"},
-        "sizes": {"classes": 2},
-        "seconds": {"total": 1.0},
-        "versions": {},
-        "notes": [],
-    }
-    write_results(project.directory(run) / "results.json", record)
-
-
-def write_outcomes(project: Project, run: Run, confidence: np.ndarray, correct: np.ndarray) -> None:
-    """Predictions over two classes with these confidences; the label is always class 0."""
-    logit = np.log(confidence / (1 - confidence)) * np.where(correct, 1, -1)
-    logits = np.stack([logit, np.zeros_like(logit)], axis=1)
-    path = project.directory(run) / "predictions.npz"
-    write_predictions(path, logits, np.zeros(len(logit)), ["yes", "no"])
+    """Results with these metrics, in percent; all others are 50 %."""
+    finish(project, run, **{name: value / 100 for name, value in metrics.items()})
 
 
 def runs_of(name: str, trainer: str, dataset: str) -> list[Run]:
@@ -230,7 +205,7 @@ def test_an_average_waits_for_all_of_its_data_sets(project):
     average = next(
         c for c in one.cells() if c.trainer == "CoOp" and len(c.runs) == 4 and c.metric == "ece"
     )
-    value = Collector(project).value(average)
+    value = Collector(project).values(one)[0][average]
     assert value.by_seed == {}
     assert len(value.missing) == 9
 
@@ -250,18 +225,19 @@ def comparison(
     rank = np.random.default_rng(3).permutation(size) / size
     for trainer, rates in (("CLIPFT_CMP", ours), ("CLIPFT", theirs)):
         for run, rate in zip(runs_of("cmp_ablation", trainer, "imagenet"), rates, strict=True):
-            correct = rank < rate
-            write_outcomes(project, run, np.full(size, 0.9), correct)
-            write_run(project, run, accuracy=100 * rate, ece=100 * abs(0.9 - rate))
-    values = Collector(project).values(table("cmp_ablation"))
+            metrics = {"accuracy": rate, "ece": abs(0.9 - rate)}
+            finish_with(project, run, np.full(size, 0.9), rank < rate, **metrics)
+    values, _ = Collector(project).values(table("cmp_ablation"))
     return {c.metric: v for c, v in values.items() if c.trainer == "CLIPFT_CMP"}
 
 
 def test_a_difference_that_images_and_seeds_agree_on_is_marked(project, capsys):
     values = comparison(project, [0.84, 0.85, 0.86], [0.80, 0.80, 0.81])
-    assert values["accuracy"].change == pytest.approx((4 + 5 + 5) / 3)
-    assert values["accuracy"].holds
-    assert values["ece"].holds
+    change = values["accuracy"].change
+    assert change.estimate == pytest.approx(0.14 / 3)
+    assert 0 < change.low < change.estimate < change.high
+    assert change.holds
+    assert values["ece"].change.holds
     assert "+4.67 *" in show(project, "cmp_ablation", capsys)
     assert "**+4.67**" in show(project, "cmp_ablation", capsys, "--format", "markdown")
     assert "\\textbf{+4.67}" in show(project, "cmp_ablation", capsys, "--format", "latex")
@@ -269,22 +245,23 @@ def test_a_difference_that_images_and_seeds_agree_on_is_marked(project, capsys):
 
 def test_a_difference_that_one_seed_denies_stays_plain(project, capsys):
     values = comparison(project, [0.86, 0.86, 0.80], [0.80, 0.80, 0.81])
-    assert values["accuracy"].change == pytest.approx((6 + 6 - 1) / 3)
-    assert not values["accuracy"].holds
+    assert values["accuracy"].change.estimate == pytest.approx(0.11 / 3)
+    assert not values["accuracy"].change.holds
     assert "+3.67 *" not in show(project, "cmp_ablation", capsys)
 
 
 def test_a_difference_within_the_chance_of_the_images_stays_plain(project):
     # one image in two hundred: positive for every seed, yet half of the resamples lack it
     values = comparison(project, [0.805] * 3, [0.8] * 3, size=200)
-    assert values["accuracy"].change == pytest.approx(0.5)
-    assert not values["accuracy"].holds
+    assert values["accuracy"].change.estimate == pytest.approx(0.005)
+    assert not values["accuracy"].change.holds
 
 
 def test_a_difference_that_rounds_to_nothing_stays_plain():
     one = table("cmp_ablation")
-    values = {cell: Value({1: 5.0}, change=-0.004, holds=True) for cell in one.cells()}
-    text = Renderer(one, values).render().split("Percent")[0]
+    sure = Difference(-0.00004, -0.000049, -0.00003, p=0.001, seeds=3)
+    values = {cell: Value({1: 0.05}, change=sure) for cell in one.cells()}
+    text = Renderer(one, values).render().split("Percent")[0].replace("-0.00 to -0.00", "")
     assert " 0.00" in text
     assert "-0.00" not in text
     assert "*" not in text
@@ -293,7 +270,7 @@ def test_a_difference_that_rounds_to_nothing_stays_plain():
 def test_methods_tested_on_different_images_are_not_compared(project, capsys):
     comparison(project, [0.9] * 3, [0.8] * 3)
     run = runs_of("cmp_ablation", "CLIPFT", "imagenet")[0]
-    write_outcomes(project, run, np.full(50, 0.9), np.ones(50, dtype=bool))
+    finish_with(project, run, np.full(50, 0.9), np.ones(50, dtype=bool), accuracy=0.8)
     text = show(project, "cmp_ablation", capsys)
     assert "not tested on the same images" in text.replace("\n    ", " ")
     assert "*" not in text.split("Percent")[0]
@@ -306,14 +283,13 @@ def test_the_bootstrap_computes_the_same_metrics_as_the_library(decimals):
     logits = np.sort(logits.round(decimals), axis=1)  # sorted, so that equal ones add up equally
     probabilities = torch.tensor(logits).softmax(1)
     confidence, predicted = (part.numpy() for part in probabilities.max(1))
-    order = np.argsort(confidence)
-    correct = (predicted == labels) * 1.0
-    outcomes = significance.Outcomes(confidence[order], correct[order], order, labels=0)
-    counts = significance.draws(303, "some set")[:7]
-    values = significance.replicate(outcomes, counts)
+    names = np.arange(303).astype(np.uint64)
+    nll = -np.log(probabilities.numpy()[np.arange(303), labels])
+    counts = draws(names)[:7]
+    values = replicate(Outcomes(names, labels, predicted, confidence, nll), counts)
+    assert set(values) == set(METRICS)
     for index, count in enumerate(counts):
         rows = np.repeat(np.arange(303), count)
-        assert len(rows) == 303
         expected = calibration_report(
             probabilities[rows], torch.tensor(labels[rows]), keys=list(values)
         )
@@ -321,51 +297,14 @@ def test_the_bootstrap_computes_the_same_metrics_as_the_library(decimals):
         assert found == pytest.approx(expected, abs=1e-9)
 
 
-def test_resamples_are_the_same_for_all_methods_and_differ_between_test_sets():
-    again = significance.draws.__wrapped__  # not the cached array itself
-    assert (significance.draws(50, "a") == again(50, "a")).all()
-    assert (significance.draws(50, "a") != significance.draws(50, "b")).any()
-    assert (significance.draws(50, "a").sum(1) == 50).all()
-
-
-@pytest.mark.parametrize(
-    ("seeds", "expected"),
-    [
-        ([1.0, 1.1, 1.2], True),
-        ([-1.0, -1.1, -1.2], True),
-        # mean 1, deviation d: the t interval of three is 1 ± 4.3027 d / sqrt(3) = 1 ± 2.4842 d
-        ([1 - 0.402, 1.0, 1 + 0.402], True),
-        ([1 - 0.403, 1.0, 1 + 0.403], False),
-        ([1.0, 2.0, -0.5], False),
-        ([0.3, 0.3, 0.3], True),
-        ([0.0, 0.0, 0.0], False),
-        ([2.0], False),
-    ],
-)
-def test_a_difference_holds_if_the_t_interval_over_the_seeds_leaves_out_zero(seeds, expected):
-    images = np.full(100, np.sign(seeds[0]) or 1.0)
-    assert significance.holds(images, seeds) is expected
-
-
-@pytest.mark.parametrize(("effect", "least", "most"), [(0.0, 0.03, 0.07), (10.0, 0.99, 1.0)])
-def test_no_effect_is_rarely_marked_and_a_clear_one_nearly_always(effect, least, most):
-    # three seeds whose noise of 1 dominates; the test images add 0.05
-    random = np.random.default_rng(0)
-    trials = 2000
-    marked = 0
-    for seeds in random.normal(effect, 1, size=(trials, 3)):
-        marked += significance.holds(random.normal(seeds.mean(), 0.05, size=200), seeds.tolist())
-    assert least <= marked / trials <= most
-
-
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda text: text.replace('"schema": 1', '"schema": 2'), "schema 2 is unknown"),
+        (lambda text: text.replace('"schema": 2', '"schema": 3'), "schema 3 is unknown"),
+        (lambda text: text.replace('"schema": 2', '"schema": 1'), "schema 1 does not tell"),
         (lambda text: text.replace('"ece": 0.5', '"ece": NaN'), "metrics.ece is nan"),
         (lambda text: text[:30], "not a JSON file"),
-        (lambda text: text.replace('"n_bins": 10', '"n_bins": 15'), "'n_bins': 15"),
-        (lambda text: text.replace('"seed": 1', '"seed": 7'), "seed is 7, not 1"),
+        (lambda text: text.replace('"SEED": 1', '"SEED": 7'), "were changed by hand"),
     ],
 )
 def test_results_that_cannot_be_trusted_stay_out_and_are_named(project, capsys, damage, reason):
@@ -385,7 +324,10 @@ def test_results_from_different_weights_are_pointed_out(project, capsys):
     for run in runs:
         write_run(project, run)
     file = project.directory(runs[0]) / "results.json"
-    file.write_text(file.read_text().replace('"openai"', '"laion2b"'))
+    other = (
+        file.read_text().replace('"openai"', '"laion2b"').replace('"digest": "0"', '"digest": "1"')
+    )
+    file.write_text(other)
     text = show(project, "cmp_ablation", capsys)
     assert "Warning: the ViT-B/16 runs do not share their weights: laion2b, openai" in text
 
@@ -398,14 +340,13 @@ def test_csv_has_one_line_per_cell(project, capsys):
     assert len(rows) == 10
     first = rows[0]
     assert (first["paper"], first["ours"], first["deviation"]) == ("82.3", "82.0000", "1.0000")
-    assert (first["seeds"], first["difference"], first["by_cmp"]) == ("3", "-0.30", "")
+    assert (first["seeds"], first["difference"], first["change"]) == ("3", "-0.30", "")
 
 
 def test_csv_of_several_tables_is_one_file_and_its_warnings_go_elsewhere(project, capsys):
     refused = runs_of("cmp_ablation", "CLIPFT", "imagenet")[0]
-    write_run(project, refused)
-    file = project.directory(refused) / "results.json"
-    file.write_text(file.read_text().replace('"n_bins": 10', '"n_bins": 15'))
+    finish(project, replace(refused, options=(("TEST.N_BINS", "15"),)))
+    file = project.directory(refused)
     places = ["--project", str(project.root), "--output", str(project.output)]
     assert main(["show", "cmp_ablation", "figure1", "--format", "csv", *places]) == 0
     out, err = capsys.readouterr()
@@ -413,8 +354,8 @@ def test_csv_of_several_tables_is_one_file_and_its_warnings_go_elsewhere(project
     assert len(rows) == len(out.splitlines()) - 1, "no blank lines"
     tables = [row["table"] for row in rows]
     assert tables == ["cmp_ablation"] * 10 + ["fig_logitHistogramsIntro"] * 8
-    assert "n_bins" not in out
-    assert err.count(f"Warning: {file}: made with") == 1
+    assert "N_BINS" not in out
+    assert err.count(f"Warning: {file} holds a run with other settings: TEST.N_BINS is 15") == 1
 
 
 def test_a_dry_run_counts_the_runs_of_a_table(project, capsys):
@@ -486,6 +427,29 @@ def test_the_list_names_the_ten_tables_and_the_figure(capsys):
 def test_every_table_can_be_rendered_in_every_format(project):
     for name in names():
         one = table(name)
-        values = Collector(project).values(one)
+        values, problems = Collector(project).values(one)
         for form in ("text", "markdown", "latex", "csv"):
-            assert json.dumps(Renderer(one, values, (), form).render())
+            assert json.dumps(Renderer(one, values, problems, form).render())
+
+
+def test_holm_takes_the_comparisons_of_a_table_together(project, capsys):
+    comparison(project, [0.84, 0.85, 0.86], [0.80, 0.80, 0.81])
+    plain, family = (
+        list(csv.DictReader(show(project, "cmp_ablation", capsys, *more).splitlines()))
+        for more in (["--format", "csv"], ["--format", "csv", "--holm"])
+    )
+    pairs = [(float(a["p"]), float(b["p"])) for a, b in zip(plain, family, strict=True) if a["p"]]
+    assert len(pairs) == 5
+    assert min(b for _, b in pairs) == pytest.approx(5 * min(a for a, _ in pairs), rel=1e-3)
+    assert all(b >= a for a, b in pairs)
+    assert "taken together (Holm)" in show(project, "cmp_ablation", capsys, "--holm")
+
+
+def test_runs_that_several_tables_share_are_read_once(project, capsys, monkeypatch):
+    comparison(project, [0.84, 0.85, 0.86], [0.80, 0.80, 0.81])
+    read: list[Path] = []
+    plain = compare.read_outcomes
+    monkeypatch.setattr(compare, "read_outcomes", lambda path: read.append(path) or plain(path))
+    words = ["--project", str(project.root), "--output", str(project.output)]
+    assert main(["show", "cmp_ablation", "cmp_ablation", *words]) == 0
+    assert len(read) == len(set(read)) == 6

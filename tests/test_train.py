@@ -56,7 +56,9 @@ def test_a_run_leaves_its_log_checkpoint_results_and_predictions(call, tmp_path)
     assert (out / "log.txt").is_file()
     assert (out / "prompt_learner" / "model.pth.tar-3").is_file()
     record = results(out)
-    assert (record["trainer"], record["lambda"], record["seed"]) == ("CoOp_CMP", 0.05, 1)
+    settings = record["settings"]
+    assert (settings["TRAINER.NAME"], settings["SEED"]) == ("CoOp_CMP", 1)
+    assert settings["TRAINER.CMP.LAMBDA"] == 0.05
     assert record["sizes"] == {"classes": 10, "test": 1197, "train": 20, "trainable": 512}
     predictions = np.load(out / "predictions.npz")
     hits = predictions["logits"].argmax(1) == predictions["labels"]
@@ -93,7 +95,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(call, tmp_pat
         logits.append(np.load(tmp_path / name / "predictions.npz")["logits"])
     assert (logits[0] == logits[1]).all()
     assert not (logits[0] == logits[2]).all()
-    assert results(tmp_path / "a")["seed"] == 0
+    assert results(tmp_path / "a")["settings"]["SEED"] == 0
 
 
 def test_an_interrupted_run_goes_on_to_the_same_result(call, tmp_path):
@@ -299,3 +301,43 @@ def test_the_image_files_of_the_tests_are_real(data):
     images = list(data.glob("digits/**/*.png"))
     assert len(images) > 1000
     Image.open(images[0]).load()
+
+
+def test_a_directory_keeps_its_run_until_told_otherwise(call, tmp_path):
+    train_in = ("--trainer", "CoOp", *DIGITS, *COOP, "--output-dir", str(tmp_path), *SHORT)
+    assert call(*train_in)[0] == 0
+    before = results(tmp_path)
+    assert call(*train_in)[0] == 0, "the same again"
+    assert results(tmp_path)["checkpoint"] == before["checkpoint"]
+    other = (*train_in, "OPTIM.LR", "0.5")
+    code, _, err = call(*other)
+    assert code == 2
+    assert "OPTIM.LR is 0.002, not 0.5" in err
+    assert results(tmp_path)["digest"] == before["digest"]
+    code, _, err = call("--trainer", "ZeroshotCLIP", *DIGITS, *train_in[4:])
+    assert code == 2
+    assert "TRAINER.NAME is 'CoOp', not 'ZeroshotCLIP'" in err
+    assert call("--redo", *other)[0] == 0
+    assert results(tmp_path)["settings"]["OPTIM.LR"] == 0.5
+    assert results(tmp_path)["checkpoint"] != before["checkpoint"]
+
+
+def test_a_test_of_another_model_does_not_replace_the_first(call, tmp_path):
+    for name, rate in (("a", "0.002"), ("b", "0.5")):
+        out = str(tmp_path / name)
+        options = (*SHORT, "OPTIM.LR", rate)
+        assert call("--trainer", "CoOp", *DIGITS, *COOP, "--output-dir", out, *options)[0] == 0
+    shutil.rmtree(tmp_path / "a" / "tensorboard")
+    test = ("--trainer", "CoOp", *DIGITS, *COOP, "--output-dir", str(tmp_path / "test"), *SHORT)
+    first = ("--eval-only", "--model-dir", str(tmp_path / "a"))
+    assert call(*first, *test)[0] == 0
+    record = results(tmp_path / "test")
+    assert record["training"]["digest"] == results(tmp_path / "a")["digest"]
+    assert record["checkpoint"] == results(tmp_path / "a")["checkpoint"]
+    for model in ("b", "copy of b"):  # a run, and a model of which nothing else is known
+        code, _, err = call("--eval-only", "--model-dir", str(tmp_path / model), *test)
+        assert code == 2
+        assert "another" in err
+        if model == "b":
+            shutil.copytree(tmp_path / "b/prompt_learner", tmp_path / "copy of b/prompt_learner")
+    assert results(tmp_path / "test") == record

@@ -15,7 +15,7 @@ from coop_cmp.clip import LoadedCLIP, TextEncoder, load_clip
 from coop_cmp.config import check_cfg
 from coop_cmp.devices import choose_device, to_device
 from coop_cmp.errors import UserError
-from trainers.checkpoint import load_learned
+from trainers.checkpoint import learned_digest, load_learned
 from trainers.frozen import FeatureTrainer
 from trainers.reference import ZeroShotReference
 
@@ -146,7 +146,7 @@ class PromptTrainer(FeatureTrainer):
             raise UserError(
                 f"INPUT.SIZE is {tuple(cfg.INPUT.SIZE)}, but {clip.name} takes {clip.image_size}"
             )
-        self.weights = clip.weights
+        self.weights = {"name": clip.weights, "digest": clip.digest}
         self.model = self.make_model(clip, self.dm.dataset.classnames).to(self.device)
         if self.needs:
             names = self.dm.dataset.classnames
@@ -219,7 +219,7 @@ class PromptTrainer(FeatureTrainer):
 
     def test(self, split: str | None = None) -> float:
         """Evaluate; the classifier's text features are computed once, not for every batch."""
-        self.evaluator.facts = self.facts()
+        self.evaluator.facts = self.facts(split)
         with torch.no_grad(), self.autocast():
             self.model.fixed_text = self.model.classifier()
         try:
@@ -231,15 +231,27 @@ class PromptTrainer(FeatureTrainer):
         with self.autocast():
             return self.model(input)
 
-    def facts(self) -> dict[str, Any]:
-        """What the evaluator writes beside the metrics."""
+    def facts(self, split: str | None = None) -> dict[str, Any]:
+        """What is stored beside the metrics of a split."""
         views = self.cfg.INPUT.CACHED_VIEWS if self.trainable else 0
         cached = [f"trained on {views} cached views of each image"] if views else []
         return {
             "weights": self.weights,
+            "checkpoint": learned_digest(self.learner) if self.trainable else None,
+            "images": self.image_names(split),
+            "device": self.device,
+            "precision": self.precision,
             "sizes": {"train": len(self.dm.dataset.train_x), "trainable": self.trainable},
             "notes": [*getattr(self.dm.dataset, "notes", []), *cached],
         }
+
+    def image_names(self, split: str | None = None) -> list[str]:
+        """The names of the images of a split, in the order in which they are tested."""
+        dataset = self.dm.dataset
+        is_val = (split or self.cfg.TEST.SPLIT) == "val" and self.val_loader is not None
+        return [
+            dataset.image_name(item.impath) for item in (dataset.val if is_val else dataset.test)
+        ]
 
     def load_model(self, directory: str, epoch: int | None = None) -> None:
         """Load what was learned, whatever class list it was learned on.

@@ -8,6 +8,7 @@ from typing import Any
 from dassl.utils import load_checkpoint
 from torch import Tensor, nn
 
+from coop_cmp.clip.store import checksum, digest
 from coop_cmp.errors import UserError
 
 # Buffers that belong to a class list; the CoOp codebase stores them beside what was learned.
@@ -47,6 +48,11 @@ def load_learned(
         )
     learner.load_state_dict(state)
     print(f'Loaded "{path}" (epoch {checkpoint["epoch"]})')
+
+
+def learned_digest(learner: nn.Module) -> str:
+    """A digest of what a learner has learned."""
+    return digest({name: checksum(value) for name, value in learner.state_dict().items()})
 
 
 def _find(directory: Path, epoch: int | None, folders: tuple[str, ...]) -> Path:

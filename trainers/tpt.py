@@ -156,9 +156,9 @@ class TPT(PromptTrainer):
         refuse_other_method(directory)
         super().load_model(directory, epoch)
 
-    def facts(self) -> dict[str, Any]:
-        """What the evaluator writes beside the metrics."""
-        facts = super().facts()
+    def facts(self, split: str | None = None) -> dict[str, Any]:
+        """What is stored beside the metrics of a split."""
+        facts = super().facts(split)
         facts["notes"].append(f"context tuned for each image on {self.cfg.TRAINER.TPT.VIEWS} views")
         return facts
 

@@ -37,6 +37,7 @@ class LoadedCLIP:
     tokenizer: Tokenizer
     name: str
     weights: str
+    digest: str  # SHA-256 of the file of weights
     image_size: tuple[int, int]
 
 
@@ -90,7 +91,8 @@ def load_clip(name: str, weights: str = "", precision: Precision = "fp32") -> Lo
         model=model,
         tokenizer=open_clip.get_tokenizer(key),
         name=name,
-        weights=source if tag else f"{path.name} (sha256 {file_digest(path)[:12]})",
+        weights=source if tag else path.name,
+        digest=file_digest(path),
         image_size=(size, size) if isinstance(size, int) else tuple(size),
     )
 

@@ -39,7 +39,7 @@ def load_samples(path: str, kind: str | None = None) -> Samples:
 
 
 def _read_npz(path: str, kind: str | None) -> tuple[Any, Any, str]:
-    from coop_cmp.results import read_npz
+    from coop_cmp.results.records import read_npz
 
     arrays = read_npz(path)
     scores = [name for name in SCORE_NAMES if name in arrays and kind in (None, SCORE_NAMES[name])]

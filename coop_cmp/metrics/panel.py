@@ -54,6 +54,7 @@ METRICS: dict[str, MetricOnSamples] = {
 
 # These read the whole matrix of probabilities, where the others need a few numbers per sample.
 CLASS_METRICS = ("classwise_ece", "ace_nixon", "tace")
+TOP_LABEL = tuple(name for name in METRICS if name not in CLASS_METRICS)
 # What is not a share of one and is therefore never shown in percent.
 NOT_PERCENT = ("nll", "perplexity", "brier", "sharpness", "entropy")
 
@@ -67,8 +68,8 @@ def show(key: str, value: float, signed: bool = False) -> str:
 
 
 def check_keys(keys: Iterable[str] | None) -> list[str]:
-    """The metric names asked for, all of them for None; an unknown one is refused."""
-    names = list(METRICS) if keys is None else list(keys)
+    """The metric names asked for, :data:`TOP_LABEL` for None; an unknown one is refused."""
+    names = list(TOP_LABEL) if keys is None else list(keys)
     for name in names:
         if name not in METRICS:
             raise UserError(
@@ -87,7 +88,7 @@ def calibration_report(
     from_logits: bool = False,
     keys: Iterable[str] | None = None,
 ) -> dict[str, float]:
-    """All metrics of one set of predictions, as fractions where they are shares.
+    """The metrics of one set of predictions, as fractions where they are shares.
 
     Args:
         probs: Probabilities, or logits with ``from_logits``, [N, C].
@@ -95,7 +96,8 @@ def calibration_report(
         n_bins: Bins of every binned metric.
         closed: Which end of an equal-width bin belongs to it; 0 and 1 are always counted.
         from_logits: Whether ``probs`` holds logits.
-        keys: Only these metrics, for speed; all by default.
+        keys: The metrics to compute; by default :data:`TOP_LABEL`, all but the three that rank the
+            probabilities of every class and take most of the time.
 
     Returns:
         Values by metric name, in the order of the names. ``auroc`` is NaN if all predictions are
@@ -108,8 +110,13 @@ def calibration_report(
         0.4
     """
     check_bins(n_bins, closed)
-    names = check_keys(keys)
-    samples = Samples(probs, labels, from_logits)
+    return measure(Samples(probs, labels, from_logits), check_keys(keys), n_bins, closed)
+
+
+def measure(
+    samples: Samples, names: Iterable[str], n_bins: int = 10, closed: Closed = "right"
+) -> dict[str, float]:
+    """The named metrics of samples that were checked before."""
     return {name: METRICS[name](samples, n_bins, closed) for name in names}
 
 

@@ -28,6 +28,7 @@ class Samples:
 
     Attributes:
         confidence: Probability of the predicted class [N].
+        predicted: The predicted class [N].
         correct: 1.0 where the predicted class is the label, else 0.0 [N].
         nll: Minus the logarithm of the label's probability [N].
         bins: The bins made so far, for the metrics that share them.
@@ -37,6 +38,7 @@ class Samples:
     """
 
     confidence: Tensor
+    predicted: Tensor
     correct: Tensor
     nll: Tensor
 
@@ -48,10 +50,32 @@ class Samples:
         self._rows: Tensor | None = None
         # Given probabilities need no float64 copies here and are read in one go.
         blocks = self._row_blocks() if from_logits else [slice(0, len(self))]
-        self.confidence, self.correct, self.nll = self._table(3, self._top_label, blocks)
+        self.confidence, predicted, self.nll = self._table(3, self._top_label, blocks)
+        self.predicted = predicted.to(torch.int64)
+        self.correct = (self.predicted == self.labels).double()
+
+    @classmethod
+    def from_outcomes(cls, labels: Any, predicted: Any, confidence: Any, nll: Any) -> Samples:
+        """Samples of which only the top label is known, each argument [N].
+
+        They serve every metric and figure that reads no other class's probability.
+        """
+        samples = object.__new__(cls)
+        samples.labels, samples.predicted = (torch.as_tensor(v).long() for v in (labels, predicted))
+        samples.confidence, samples.nll = (torch.as_tensor(v).double() for v in (confidence, nll))
+        samples.correct = (samples.predicted == samples.labels).double()
+        samples.from_logits, samples.bins = True, {}
+        samples._matrix = samples.confidence.new_empty(len(samples.labels), 0)
+        samples._base = samples._rows = None
+        return samples
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def matrix(self) -> Tensor:
+        """The probabilities or logits as they were given [N, C]."""
+        return self._matrix if self._rows is None else self._matrix[self._rows]
 
     @property
     def n_classes(self) -> int:
@@ -96,6 +120,7 @@ class Samples:
         taken._rows = rows if self._rows is None else self._rows[rows]
         taken.labels, taken.nll = self.labels[rows], self.nll[rows]
         taken.confidence, taken.correct = self.confidence[rows], self.correct[rows]
+        taken.predicted = self.predicted[rows]
         return taken
 
     def probability_blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -151,7 +176,7 @@ class Samples:
         return torch.stack([brier, torch.special.entr(block).sum(1)])
 
     def _top_label(self, rows: slice) -> Tensor:
-        """Confidence, correctness and NLL of the rows [3, B], after checking their values."""
+        """Confidence, predicted class and NLL of the rows [3, B], after checking their values."""
         block, labels = self._block(rows), self.labels[rows]
         best, predicted = block.max(1)
         if self.from_logits:
@@ -163,7 +188,7 @@ class Samples:
             true = block.gather(1, labels[:, None])[:, 0].double()
             # A probability that its dtype rounded to 0 is not known to be 0: charge the smallest.
             nll = -true.clamp_min(torch.finfo(block.dtype).tiny).log()
-        return torch.stack([best.double(), (predicted == labels).double(), nll])
+        return torch.stack([best.double(), predicted.double(), nll])
 
 
 def sort_probabilities(values: Tensor) -> tuple[Tensor, Tensor]:

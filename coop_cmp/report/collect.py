@@ -1,51 +1,45 @@
-"""From run directories to the numbers in a table's cells."""
+"""From the frame of results to the numbers in a table's cells."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import mean
 from typing import Any
 
-import numpy as np
-
 from coop_cmp.errors import UserError
-from coop_cmp.report import significance
 from coop_cmp.report.layout import Cell, Table
-from coop_cmp.results import PREDICTIONS_FILE, RESULTS_FILE
-from coop_cmp.sweep.grid import Run
-from coop_cmp.sweep.project import Project, State
-
-BINS = {"n_bins": significance.BINS, "closed": "right"}
+from coop_cmp.results.compare import Comparer, Difference, corrected
+from coop_cmp.results.frame import row_of
+from coop_cmp.results.project import Project
+from coop_cmp.results.run import Run
 
 
 @dataclass(frozen=True)
 class Value:
-    """What we have for a cell, in percent.
+    """What we have for a cell, as fractions.
 
     Args:
         by_seed: the value of each seed for which all data sets are done.
         missing: runs that are not done.
         baseline_missing: runs of a twin's baseline that are not done, without which there is no
             change or one over fewer seeds.
-        change: mean difference to the baseline over the seeds that both have, None without one.
-        holds: whether that difference holds at 95 %.
+        change: the difference to the baseline over the seeds that both have, None without one.
     """
 
     by_seed: dict[int, float]
     missing: tuple[Run, ...] = ()
     baseline_missing: tuple[Run, ...] = ()
-    change: float | None = None
-    holds: bool = False
+    change: Difference | None = None
 
 
-def mixed_weights(results: Iterable[Mapping[str, Any] | None]) -> list[str]:
+def mixed_weights(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """A warning for every backbone whose results come from different weights."""
-    weights: dict[str, dict[str, None]] = {}
-    for result in filter(None, results):
-        weights.setdefault(result["backbone"], {})[result["weights"]] = None
+    weights: dict[str, dict[Any, str]] = {}
+    for row in rows:
+        weights.setdefault(row["backbone"], {})[row.get("weights.digest")] = row["weights.name"]
     return [
-        f"the {backbone} runs do not share their weights: {', '.join(names)}"
+        f"the {backbone} runs do not share their weights: {', '.join(names.values())}"
         for backbone, names in weights.items()
         if len(names) > 1
     ]
@@ -53,87 +47,75 @@ def mixed_weights(results: Iterable[Mapping[str, Any] | None]) -> list[str]:
 
 @dataclass
 class Collector:
-    """Reads each run once and remembers what could not be used, by its path."""
+    """Reads each run once for all tables, and remembers what could not be used, by its path.
+
+    Args:
+        intervals: whether differences get intervals, for which every image's outcome is read.
+        holm: whether the comparisons of a table are corrected as one family.
+    """
 
     project: Project
-    bootstrap: bool = True
-    problems: dict[str, None] = field(default_factory=dict)
-    _states: dict[Run, State] = field(default_factory=dict)
-    _labels: dict[Run, int] = field(default_factory=dict)
-    _replicates: dict[Run, dict[str, np.ndarray]] = field(default_factory=dict)
+    intervals: bool = True
+    holm: bool = False
+    comparer: Comparer = field(default_factory=Comparer)
+    _rows: dict[Run, Mapping[str, Any] | None] = field(default_factory=dict)
+    _reasons: dict[Run, str] = field(default_factory=dict)
 
-    def values(self, table: Table) -> dict[Cell, Value]:
-        """The values of all cells of a table."""
-        values = {cell: self.value(cell) for cell in dict.fromkeys(table.cells())}
-        for problem in mixed_weights(state.results for state in self._states.values()):
-            self.problems[problem] = None
-        return values
+    def values(self, table: Table) -> tuple[dict[Cell, Value], list[str]]:
+        """The values of all cells of a table, and what was wrong with its runs."""
+        problems: dict[str, None] = {}
+        values = {cell: self._value(cell, problems) for cell in dict.fromkeys(table.cells())}
+        if self.holm:
+            family = {cell: v.change for cell, v in values.items() if v.change is not None}
+            for cell, change in zip(family, corrected(family.values()), strict=True):
+                values[cell] = replace(values[cell], change=change)
+        rows = [self._row(run) for run in table.runs()]
+        reasons = [self._reasons[run] for run in table.runs() if run in self._reasons]
+        mixed = mixed_weights(row for row in rows if row is not None)
+        return values, list(dict.fromkeys([*reasons, *problems, *mixed]))
 
-    def value(self, cell: Cell) -> Value:
-        """The value of one cell, compared with its baseline if it is a twin's."""
-        ours = self._by_seed(cell)
-        missing = self._missing(cell)
+    def _value(self, cell: Cell, problems: dict[str, None]) -> Value:
+        ours, missing = self._by_seed(cell), self._missing(cell)
         if cell.baseline is None:
             return Value(ours, missing)
         baseline_missing = self._missing(cell.baseline)
-        theirs = self._by_seed(cell.baseline)
-        common = [seed for seed in ours if seed in theirs]
-        if not common:
-            return Value(ours, missing, baseline_missing)
-        differences = [ours[seed] - theirs[seed] for seed in common]
-        holds = self.bootstrap and self._holds(cell, cell.baseline, common, differences)
-        return Value(ours, missing, baseline_missing, mean(differences), holds)
+        try:
+            change = self._change(cell, cell.baseline) if self.intervals else None
+        except UserError as error:
+            problems[f"no interval: {error}"] = None
+            change = None
+        change = change or self._plain_change(cell, cell.baseline)
+        return Value(ours, missing, baseline_missing, change)
+
+    def _change(self, cell: Cell, baseline: Cell) -> Difference | None:
+        pairs = [
+            (self._row(one), self._row(other))
+            for ours, theirs in zip(cell.runs, baseline.runs, strict=True)
+            for one, other in zip(ours, theirs, strict=True)
+        ]
+        whole = [(ours, theirs) for ours, theirs in pairs if ours and theirs]
+        return self.comparer.compare(whole, cell.metric) if whole else None
+
+    def _plain_change(self, cell: Cell, baseline: Cell) -> Difference | None:
+        ours, theirs = self._by_seed(cell), self._by_seed(baseline)
+        common = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+        return Difference(mean(common), seeds=len(common)) if common else None
 
     def _missing(self, cell: Cell) -> tuple[Run, ...]:
-        return tuple(run for runs in cell.runs for run in runs if self._state(run) != "done")
+        return tuple(run for runs in cell.runs for run in runs if self._row(run) is None)
 
-    def _state(self, run: Run) -> str:
-        if run not in self._states:
+    def _row(self, run: Run) -> Mapping[str, Any] | None:
+        if run not in self._rows:
             state = self.project.state(run)
-            if state.results and state.results["bins"] != BINS:
-                path = self.project.directory(run) / RESULTS_FILE
-                state = State("foreign", f"{path}: made with {state.results['bins']}, not {BINS}")
-            self._states[run] = state
+            folder = str(self.project.directory(run))
+            self._rows[run] = row_of(folder, state.results) if state.results else None
             if state.reason:
-                self.problems[state.reason] = None
-        return self._states[run].kind
+                self._reasons[run] = state.reason
+        return self._rows[run]
 
     def _by_seed(self, cell: Cell) -> dict[int, float]:
         values: dict[int, list[float]] = {}
-        for runs in cell.runs:
-            for run in runs:
-                if self._state(run) == "done":
-                    results = self._states[run].results or {}
-                    values.setdefault(run.seed, []).append(100 * results["metrics"][cell.metric])
+        for run in (run for runs in cell.runs for run in runs):
+            if (row := self._row(run)) is not None:
+                values.setdefault(run.seed, []).append(row[cell.metric])
         return {seed: mean(v) for seed, v in values.items() if len(v) == len(cell.runs)}
-
-    def _holds(
-        self, cell: Cell, baseline: Cell, seeds: Iterable[int], differences: list[float]
-    ) -> bool:
-        wanted = set(seeds)
-        replicates = []
-        try:
-            for ours, theirs in zip(cell.runs, baseline.runs, strict=True):
-                for one, other in zip(ours, theirs, strict=True):
-                    if one.seed in wanted:
-                        replicates.append(self._difference(one, other, cell.metric))
-        except UserError as error:
-            self.problems[f"no comparison: {error}"] = None
-            return False
-        return significance.holds(np.mean(replicates, axis=0), differences)
-
-    def _difference(self, one: Run, other: Run, metric: str) -> np.ndarray:
-        ours, theirs = self._replicate(one)[metric], self._replicate(other)[metric]
-        if self._labels[one] != self._labels[other]:
-            raise UserError(f"{one} and {other} were not tested on the same images")
-        return ours - theirs
-
-    def _replicate(self, run: Run) -> dict[str, np.ndarray]:
-        """The metrics of a run on every resample of its test images [R]."""
-        if run not in self._replicates:
-            path = self.project.directory(run) / PREDICTIONS_FILE
-            outcomes = significance.read_outcomes(path)
-            counts = significance.draws(len(outcomes.images), run.dataset)
-            self._labels[run] = outcomes.labels
-            self._replicates[run] = significance.replicate(outcomes, counts)
-        return self._replicates[run]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coop_cmp.report.layout import HEADINGS, Block, Cell, Recipe, metric_blocks
-from coop_cmp.sweep.grid import LAMBDAS, shots_text
+from coop_cmp.results.run import LAMBDAS, shots_text
 
 METHODS = ("CoOp", "CoCoOp", "ProDA", "MaPLe", "KgCoOp")
 TWINS = tuple(f"{name}{twin}" for name in METHODS for twin in ("", "_CMP"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ from coop_cmp.files import atomic_write
 from coop_cmp.metrics import METRICS, show
 from coop_cmp.metrics.bins import width_bins
 from coop_cmp.report import plots
-from coop_cmp.report.runs import DEFAULT_LAMBDA, StoredRun, file_stem, find_runs, paired
+from coop_cmp.report.runs import StoredRun, file_stem, find_runs, paired
+from coop_cmp.results.run import DEFAULT_LAMBDA
 
 N_BINS = 10
 COLUMN, PAGE = 3.4, 6.8  # inches: one column and the full width of a two-column paper
@@ -116,19 +118,43 @@ def curve_figure(runs: list[StoredRun], over: str, heading: str) -> Figure | Non
         return None
     figure = Figure((PAGE, 3.2), layout="constrained")
     methods = list(dict.fromkeys(run.method for run in runs))
+    names = _curve_names(runs, over)
     for axis, key in zip(figure.subplots(1, 2), ("accuracy", "ece"), strict=True):
         curves: dict[str, plots.Curve] = {}
-        for run in runs:
-            assert run.record is not None
-            dash = "--" if run.penalty is None else "-" if run.record["form"] == "ratio" else ":"
-            new = plots.Curve(run.variant, methods.index(run.method), dash)
-            points = curves.setdefault(run.variant, new).points
-            points.setdefault(run.level(over), []).append(100 * run.record["metrics"][key])
+        for run, name in zip(runs, names, strict=True):
+            assert run.row is not None
+            dash = "--" if run.penalty is None else "-" if run.row["form"] == "ratio" else ":"
+            new = plots.Curve(name, methods.index(run.method), dash)
+            points = curves.setdefault(name, new).points
+            points.setdefault(run.level(over), []).append(100 * run.row[key])
         plots.draw_curves(axis, list(curves.values()), levels)
         name = "ECE" if key == "ece" else key
         axis.set(xlabel="λ" if over == "lambda" else over, ylabel=f"{name} (%)", title=name)
-    seeds = len({run.record["seed"] for run in runs if run.record})
-    return _finished(figure, heading, f"mean and standard deviation over {seeds} seed(s)")
+    counts = {len(values) for curve in curves.values() for values in curve.points.values()}
+    seeds = f"{min(counts)} seeds" if len(counts) == 1 else f"{min(counts)} to {max(counts)} seeds"
+    return _finished(figure, heading, f"mean and standard deviation over {seeds} per point")
+
+
+FREE_OVER = {
+    "lambda": ("SEED", "TRAINER.CMP.LAMBDA"),
+    "shots": ("SEED", "DATASET.NUM_SHOTS", "OPTIM.MAX_EPOCH"),
+}
+"""The settings that differ between the points of a curve."""
+
+
+def _curve_names(runs: list[StoredRun], over: str) -> list[str]:
+    """The curve to which each run belongs: other options make another curve of their own."""
+    curves = [run.same_but(*FREE_OVER[over]) for run in runs]
+    kinds: dict[str, list[tuple[str, ...]]] = {}
+    for run, curve in zip(runs, curves, strict=True):
+        known = kinds.setdefault(run.variant, [])
+        known += [] if curve in known else [curve]
+    names = []
+    for run, curve in zip(runs, curves, strict=True):
+        others = [set(other) for other in kinds[run.variant] if other != curve]
+        telling = sorted({word for other in others for word in set(curve) - other})
+        names.append(run.variant + (f" ({', '.join(telling)})" if telling else ""))
+    return names
 
 
 def draw_all(
@@ -139,8 +165,11 @@ def draw_all(
     if not every:
         # One seed shows what a picture can show; the curves use all of them.
         groups = list({_without_seed(group[0]): group for group in reversed(groups)}.values())[::-1]
+    taken: Counter[str] = Counter()
     for group in groups:
         stem = file_stem(*group[0].setting, group[0].method if len(group) > 1 else group[0].title)
+        taken[stem] += 1
+        stem += f"_{taken[stem]}" if taken[stem] > 1 else ""  # other options, the same name
         save(reliability_figure(group), f"{stem}_reliability")
         save(confidence_figure(group), f"{stem}_confidence")
         save(risk_coverage_figure(group), f"{stem}_risk_coverage")
@@ -151,7 +180,7 @@ def draw_all(
     for over, shared in (("lambda", -1), ("shots", -2)):
         families: dict[Any, list[StoredRun]] = {}
         for run in sorted(runs, key=lambda run: run.variant):
-            if run.record and (over == "lambda" or run.penalty in (None, DEFAULT_LAMBDA)):
+            if run.row is not None and (over == "lambda" or run.penalty in (None, DEFAULT_LAMBDA)):
                 families.setdefault(run.setting[:shared], []).append(run)
         for setting, family in families.items():
             if (figure := curve_figure(family, over, ", ".join(setting))) is not None:
@@ -159,7 +188,7 @@ def draw_all(
 
 
 def _without_seed(run: StoredRun) -> tuple[str, ...]:
-    return (*run.setting[:-1], run.method) if run.record else (str(run.path),)
+    return (run.row["group"],) if run.row is not None else (str(run.path),)
 
 
 def _largest_classes(runs: list[StoredRun], index: int) -> list[int]:

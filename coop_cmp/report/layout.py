@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from coop_cmp.report.paper import Figure
-from coop_cmp.sweep.grid import DEFAULT_FORM, DEFAULT_LAMBDA, Run, is_twin, is_zero_shot
+from coop_cmp.results.run import (
+    DEFAULT_FORM,
+    DEFAULT_LAMBDA,
+    Run,
+    is_twin,
+    is_zero_shot,
+    with_trainings,
+)
 
 SEEDS = (1, 2, 3)
 HEADINGS = {
@@ -16,6 +23,7 @@ HEADINGS = {
     "ace": "ACE",
     "weighted_mce": "MCE, weighted",
     "mce": "MCE, standard",
+    "nll": "NLL",
 }
 
 
@@ -41,15 +49,9 @@ class Cell:
 
     @property
     def baseline(self) -> Cell | None:
-        """The same without the penalty, for a cell of a twin."""
-        if not is_twin(self.trainer):
-            return None
-        return replace(self, runs=tuple(tuple(map(without_penalty, runs)) for runs in self.runs))
-
-
-def without_penalty(run: Run) -> Run:
-    """The baseline's run that corresponds to a twin's."""
-    return replace(run, trainer=run.trainer.removesuffix("_CMP"), lam=None, form=None)
+        """The same without its training-time term, for a cell of a method that has one."""
+        runs = tuple(tuple(run.baseline for run in runs if run.baseline) for runs in self.runs)
+        return replace(self, runs=runs) if runs and runs[0] else None
 
 
 @dataclass(frozen=True)
@@ -94,16 +96,6 @@ class Table:
             for part in (cell.baseline, cell):
                 needed += [run for runs in part.runs for run in runs] if part else []
         return with_trainings(needed)
-
-
-def with_trainings(runs: Iterable[Run]) -> list[Run]:
-    """The runs, each preceded by the training it evaluates."""
-    needed: dict[Run, None] = {}
-    for run in runs:
-        if run.training:
-            needed[run.training] = None
-        needed[run] = None
-    return list(needed)
 
 
 @dataclass(frozen=True)

@@ -217,7 +217,8 @@ def draw_curves(axes: Axes, curves: Sequence[Curve], levels: Sequence[float]) ->
         axes.errorbar(
             [k + aside for k in drawn],
             [float(value.mean()) for value in values],
-            [float(value.std(correction=0)) for value in values],
+            # The sample deviation, as in the tables; one seed has none.
+            [float(value.std()) if len(value) > 1 else 0.0 for value in values],
             marker=MARKERS[curve.colour % len(MARKERS)],
             markersize=4,
             markerfacecolor="white" if curve.dash == "--" else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,14 +13,17 @@ from typing import Literal, get_args
 
 from tabulate import tabulate
 
+from coop_cmp.losses.names import split_trainer
 from coop_cmp.report.collect import Value
 from coop_cmp.report.layout import SEEDS, Block, Cell, Table
-from coop_cmp.report.summary import mean_and_deviation
-from coop_cmp.sweep.grid import Run
+from coop_cmp.report.summary import figure, mean_and_deviation, scale
+from coop_cmp.results.run import Run
 
 Format = Literal["text", "markdown", "latex", "csv"]
 FORMATS: tuple[str, ...] = get_args(Format)
-CSV_HEAD = "table,block,row,column,metric,paper,ours,deviation,seeds,difference,by_cmp,holds\n"
+CSV_HEAD = (
+    "table,block,row,column,metric,paper,ours,deviation,seeds,difference,change,low,high,p,holds\n"
+)
 SCRIPT = "bash scripts/tables.sh"
 
 _TABULATE = {"text": "simple", "markdown": "github", "latex": "latex_raw"}
@@ -34,12 +38,14 @@ class Renderer:
 
     Args:
         problems: results that could not be used or compared, with their paths.
+        holm: whether the comparisons were corrected as one family.
     """
 
     table: Table
     values: Mapping[Cell, Value]
     problems: Sequence[str] = ()
     form: Format = "text"
+    holm: bool = False
 
     def render(self) -> str:
         """The whole table with its notes and the commands that fill what is missing.
@@ -91,7 +97,9 @@ class Renderer:
             if any(cell.paper for cell in cells):
                 lines["paper"] = [cell.paper.printed if cell.paper else "" for cell in cells]
                 lines["difference"] = [self._to_paper(cell) for cell in cells]
-            lines["by CMP"] = [self._change(cell) for cell in cells]
+            names = [split_trainer(cell.trainer)[1] for cell in cells]
+            lines[f"by {next(filter(None, names), '')}"] = [self._change(cell) for cell in cells]
+            lines["95 %"] = [self._interval(cell) for cell in cells]
             for kind, texts in lines.items():
                 if any(texts):
                     rows.append([label if kind == "ours" else "", kind, *texts])
@@ -104,28 +112,31 @@ class Renderer:
         value = self.values[cell]
         if not cell.runs:
             return "n/a"
-        parts = []
-        if value.by_seed:
-            center, deviation = mean_and_deviation(list(value.by_seed.values()))
-            parts.append(f"{center:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}"))
+        parts = [figure(list(value.by_seed.values()), cell.metric)] if value.by_seed else []
         return " ".join(filter(None, [*parts, self._number(value.missing)]))
 
     def _to_paper(self, cell: Cell) -> str:
         ours = self.values[cell].by_seed.values()
         if not cell.paper or not ours:
             return ""
-        return f"{mean_and_deviation(list(ours))[0] - cell.paper.value:+.2f}"
+        return f"{100 * mean_and_deviation(list(ours))[0] - cell.paper.value:+.2f}"
 
     def _change(self, cell: Cell) -> str:
         value = self.values[cell]
         if not value.by_seed:
             return ""  # the number in the cell itself comes first
-        text = "" if value.change is None else f"{value.change:+.2f}"
+        text = _signed(value.change.estimate, cell.metric) if value.change else ""
         if text and float(text) == 0:
-            text = "0.00"  # however sure, it is nothing
-        elif value.holds:
+            text = text.lstrip("+-")  # however sure, it is nothing
+        elif value.change and value.change.holds:
             text = _STRONG[self.form].format(text)
         return " ".join(filter(None, [text, self._number(value.baseline_missing)]))
+
+    def _interval(self, cell: Cell) -> str:
+        change = self.values[cell].change
+        if change is None or math.isnan(change.low) or not self.values[cell].by_seed:
+            return ""
+        return " to ".join(_signed(end, cell.metric) for end in (change.low, change.high))
 
     def _legend(self) -> str:
         text = "Percent; mean ± standard deviation over seeds. ECE, ACE and MCE with 10 bins."
@@ -133,10 +144,10 @@ class Renderer:
             text += ' "difference" is ours minus the paper\'s.'
         if any(cell.baseline for cell in self.table.cells()):
             mark = "marked *" if self.form == "text" else "bold"
+            family = ", all comparisons of the table taken together (Holm)" if self.holm else ""
             text += (
-                f' "by CMP" is the change against the method without the penalty, {mark} where it'
-                " holds at 95 % in a paired bootstrap over the test images and in a paired t"
-                " interval over the seeds."
+                ' "by ..." is the change against the method without it, with its 95 % interval over'
+                f" seeds and test images, {mark} where it can be told from chance{family}."
             )
         return text
 
@@ -168,10 +179,18 @@ class Renderer:
     def _csv_figures(self, cell: Cell) -> list[object]:
         value = self.values[cell]
         by_seed = list(value.by_seed.values())
+        times = scale(cell.metric)
         center, deviation = mean_and_deviation(by_seed) if by_seed else (None, None)
-        figures: list[float | None] = [center, deviation]
-        rounded = ["" if figure is None else f"{figure:.4f}" for figure in figures]
-        change = "" if value.change is None else f"{value.change:+.4f}"
-        holds = "" if value.change is None else str(value.holds).lower()
+        ours = ["" if v is None else f"{times * v:.4f}" for v in (center, deviation)]
         paper = cell.paper.printed if cell.paper else ""
-        return [paper, *rounded, len(by_seed), self._to_paper(cell), change, holds]
+        head = [paper, *ours, len(by_seed), self._to_paper(cell)]
+        if (change := value.change) is None:
+            return [*head, *[""] * 5]
+        ends = (change.estimate, change.low, change.high)
+        figures = ["" if math.isnan(v) else f"{times * v:+.4f}" for v in ends]
+        p = "" if math.isnan(change.p) else f"{change.p:.4g}"
+        return [*head, *figures, p, str(change.holds).lower()]
+
+
+def _signed(value: float, metric: str) -> str:
+    return f"{scale(metric) * value:+.{3 if metric == 'nll' else 2}f}"

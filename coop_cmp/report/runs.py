@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,27 +11,22 @@ from typing import Any
 
 from coop_cmp.errors import UserError, closest
 from coop_cmp.metrics import Samples
-from coop_cmp.results import (
-    PREDICTIONS_FILE,
-    RESULTS_FILE,
-    Predictions,
-    read_predictions,
-    read_results,
-)
-from coop_cmp.sweep.grid import DEFAULT_LAMBDA, shots_text
+from coop_cmp.results import PREDICTIONS_FILE, Predictions, load, read_predictions
+from coop_cmp.results.frame import is_setting
+from coop_cmp.results.run import DEFAULT_LAMBDA, shots_text
 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """One predictions file with the record beside it.
+    """One predictions file with its row in the frame of results.
 
     Attributes:
         path: The npz file.
-        record: What results.json says, or None where only predictions were stored.
+        row: Labels, metrics and settings, or None where only predictions were stored.
     """
 
     path: Path
-    record: dict[str, Any] | None
+    row: Mapping[str, Any] | None
 
     @cached_property
     def predictions(self) -> Predictions:
@@ -47,22 +42,23 @@ class StoredRun:
     @property
     def method(self) -> str:
         """The trainer without its suffix, or the name of the file or of its folder."""
-        if self.record:
-            return self.record["trainer"].removesuffix("_CMP")
+        if self.row is not None:
+            return self.row["method"]
         return self.path.parent.name if self.path.name == PREDICTIONS_FILE else self.path.stem
 
     @property
     def penalty(self) -> float | None:
         """Lambda of a CMP twin, None for a baseline."""
-        return self.record["lambda"] if self.record else None
+        return self.row["lambda"] if self.row is not None and self.row["term"] == "CMP" else None
 
     @property
     def variant(self) -> str:
-        """The method with the form of its penalty, the same for all lambdas."""
-        if self.penalty is None or self.record is None:
+        """The method with its term and the term's form, the same for all weights."""
+        if self.row is None or not (self.row["term"] or self.row["calibrator"]):
             return self.method
-        form = "" if self.record["form"] == "ratio" else f" ({self.record['form']})"
-        return f"{self.method} + CMP{form}"
+        parts = [self.method, self.row["term"], self.row["calibrator"]]
+        form = "" if self.row["form"] in ("", "ratio") else f" ({self.row['form']})"
+        return " + ".join(filter(None, parts)) + form
 
     @property
     def title(self) -> str:
@@ -70,18 +66,31 @@ class StoredRun:
 
     @property
     def setting(self) -> tuple[str, ...]:
-        """What a run and its baseline have in common; the shots and the seed come last.
+        """What a run and its baseline have in common, for people; the shots and the seed come last.
 
         Nothing for a file without a record.
         """
-        record = self.record
-        if record is None:
+        row = self.row
+        if row is None:
             return ()
-        parts = (record["dataset"], record["subsample"], record["split"], record["backbone"])
+        elsewhere = f"from {row['trained_on']}" if row["trained_on"] != row["dataset"] else "all"
+        parts = (row["dataset"], elsewhere, row["classes"], row["split"], row["backbone"])
         named = [part for part in parts if part not in ("all", "test")]
-        all_images = "zero-shot" if record["sizes"].get("trainable") == 0 else "all images"
-        shots = shots_text(record["shots"]) if record["shots"] > 0 else all_images
-        return (*named, shots, f"seed {record['seed']}")
+        all_images = "all images" if row["trainable"] else "zero-shot"
+        shots = shots_text(row["shots"]) if row["shots"] else all_images
+        return (*named, shots, f"seed {row['seed']}")
+
+    def same_but(self, *keys: str) -> tuple[str, ...]:
+        """All settings but some, the same for runs that differ in those alone.
+
+        Args:
+            keys: Beginnings of the settings that may differ.
+        """
+        if self.row is None:
+            return (str(self.path),)
+        kept = [k for k in self.row if is_setting(k) and not k.startswith(keys)]
+        facts = (self.row["trained_on"], str(self.row.get("weights.digest")))
+        return (*facts, *(f"{key}={self.row[key]}" for key in sorted(kept)))
 
     @property
     def heading(self) -> str:
@@ -89,8 +98,9 @@ class StoredRun:
 
     def level(self, over: str) -> float | None:
         """Lambda or shots; None without lambda, and without shots as zero-shot CLIP."""
-        value = self.record[over] if self.record else None
-        return None if over == "shots" and value is not None and value < 1 else value
+        if self.row is None:
+            return None
+        return self.penalty if over == "lambda" else self.row["shots"]
 
     def class_index(self, wanted: str) -> int:
         """The index of a class given by its name or number."""
@@ -110,40 +120,46 @@ def file_stem(*parts: str) -> str:
 
 def find_runs(sources: Iterable[str]) -> tuple[list[StoredRun], list[str]]:
     """The runs below the sources (directories or npz files), and what was wrong with others."""
-    runs, problems = {}, []
+    runs: dict[Path, StoredRun] = {}
+    problems: list[str] = []
     for source in map(Path, sources):
         if not source.exists():
             raise UserError(f"{source}: there is no such file or directory")
+        frame = load(source.parent if source.is_file() else source)
+        rows = {row["directory"]: dict(row) for _, row in frame.iterrows()}
+        broken = {
+            str(Path(problem.partition(": ")[0]).parent) for problem in frame.attrs["problems"]
+        }
         files = [source] if source.is_file() else sorted(source.rglob(PREDICTIONS_FILE))
+        problems += frame.attrs["problems"]
         for path in files:
-            results = path.with_name(RESULTS_FILE)
-            try:
-                runs[path] = StoredRun(path, read_results(results) if results.exists() else None)
-            except UserError as error:
-                problems.append(str(error))
-    return list(runs.values()), problems
+            if str(path.parent) not in broken:
+                named = path.name == PREDICTIONS_FILE
+                runs[path] = StoredRun(path, rows.get(str(path.parent)) if named else None)
+    return list(runs.values()), list(dict.fromkeys(problems))
 
 
 def paired(runs: list[StoredRun]) -> list[list[StoredRun]]:
-    """Each baseline with one of its twins, [baseline, twin]; whatever has no partner, alone.
+    """Each baseline with one of its CMP twins, [baseline, twin]; what has no partner, alone.
 
     Of several twins the one with the default lambda is taken, or else the smallest. Two files
     without records are a pair as well, for whoever gives just two means to compare them.
     """
-    if len(runs) == 2 and all(run.record is None for run in runs):
+    if len(runs) == 2 and all(run.row is None for run in runs):
         return [runs]
     twins: dict[Any, list[StoredRun]] = {}
     for run in runs:
-        if run.penalty is not None:
-            twins.setdefault((run.method, run.setting), []).append(run)
+        if run.row is not None and run.penalty is not None:
+            twins.setdefault((run.row["pair"], run.row["seed"]), []).append(run)
     groups = []
     for run in runs:
         if run.penalty is None:
-            candidates = twins.pop((run.method, run.setting), [])
-            groups.append([run, *sorted(candidates, key=_preference)[:1]])
+            plain = run.row is not None and not run.row["term"] and not run.row["calibrator"]
+            key = (run.row["pair"], run.row["seed"]) if plain and run.row is not None else None
+            groups.append([run, *sorted(twins.pop(key, []), key=_preference)[:1]])
     return groups + [[min(rest, key=_preference)] for rest in twins.values()]
 
 
 def _preference(run: StoredRun) -> tuple[bool, bool, float]:
-    record = run.record or {}
-    return record["form"] != "ratio", run.penalty != DEFAULT_LAMBDA, run.penalty or 0.0
+    form = run.row["form"] if run.row is not None else ""
+    return form != "ratio", run.penalty != DEFAULT_LAMBDA, run.penalty or 0.0

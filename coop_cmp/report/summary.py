@@ -1,18 +1,27 @@
-"""Runs that differ only in their seed as one line: mean and standard deviation."""
+"""Runs that differ only in their seed as one line: mean and deviation, and the change by a term."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Iterator, Sequence
 from statistics import mean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
-from coop_cmp.sweep.grid import Run, is_zero_shot
+from coop_cmp.errors import UserError
+from coop_cmp.results.compare import Comparer, Difference
+from coop_cmp.results.frame import settings_text
 
-COLUMNS = {"accuracy": "accuracy", "ece": "ECE", "ace": "ACE", "mce": "MCE"}
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = {"accuracy": "accuracy", "ece": "ECE", "ace": "ACE", "mce": "MCE", "nll": "NLL"}
+LEGEND = (
+    'Percent, NLL in nats; mean ± standard deviation over seeds. "by ..." is the change against '
+    "the method without it, with its 95 % interval over seeds and images, marked * where that "
+    "leaves out 0."
+)
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
@@ -20,56 +29,120 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
     return mean(values), stdev(values) if len(values) > 1 else None
 
 
-def percent(values: Sequence[float]) -> str:
-    """Fractions as ``81.23 ± 0.45``, in percent; nothing as a dash."""
+def scale(metric: str) -> int:
+    """Shares are shown in percent, the NLL as it is."""
+    return 1 if metric == "nll" else 100
+
+
+def figure(values: Sequence[float], metric: str = "accuracy") -> str:
+    """Values of a metric over seeds as ``81.23 ± 0.45``; nothing as a dash."""
     if not values:
         return "-"
-    center, deviation = mean_and_deviation([100 * value for value in values])
-    return f"{center:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
+    digits = 3 if metric == "nll" else 2
+    center, deviation = mean_and_deviation([scale(metric) * value for value in values])
+    return f"{center:.{digits}f}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")
 
 
-def summary(done: Iterable[tuple[Run, Mapping[str, Any]]]) -> str:
-    """A table of all settings that were run, in the order in which they came.
+def change(found: Difference | None, metric: str) -> str:
+    """A difference as ``-0.72 (-2.11 to +0.67)``, marked where it can be told from chance."""
+    if found is None:
+        return "-"
+    digits = 3 if metric == "nll" else 2
+    estimate, low, high = (
+        f"{scale(metric) * value:+.{digits}f}" for value in (found.estimate, found.low, found.high)
+    )
+    if math.isnan(found.p):
+        return f"{estimate} (one seed)"
+    return f"{estimate} ({low} to {high})" + (" *" if found.holds else "")
 
-    Args:
-        done: runs with the content of their ``results.json``.
+
+def counterparts(ours: pd.DataFrame, frame: pd.DataFrame) -> list[tuple[Any, Any]]:
+    """Each row with the one of the plain method: same settings, seed and test set.
+
+    Empty for runs that have neither a training-time term nor a calibrator.
     """
-    groups: dict[Run, list[tuple[int, Mapping[str, float]]]] = defaultdict(list)
-    for run, results in done:
-        groups[replace(run, seed=0)].append((run.seed, results["metrics"]))
-    shown = [name for name in _DETAILS if _is_telling(name, list(groups))]
-    rows = []
-    for run, members in groups.items():
-        seeds = "-" if is_zero_shot(run.trainer) else ", ".join(str(seed) for seed, _ in members)
-        details = [_detail(run, name) for name in shown]
-        figures = [percent([m[key] for _, m in members]) for key in COLUMNS]
-        rows.append([run.trainer, *details, seeds, *figures])
-    header = ["trainer", *(_DETAILS[name] for name in shown), "seeds", *COLUMNS.values()]
-    table = tabulate(rows, header, tablefmt="github", disable_numparse=True)
-    return f"{table}\nPercent; mean ± standard deviation over seeds."
+    plain = frame[(frame["term"] == "") & (frame["calibrator"] == "")]
+    found = {(row["pair"], row["seed"], row["test_set"]): row for _, row in plain.iterrows()}
+    keys = [(row, (row["pair"], row["seed"], row["test_set"])) for _, row in ours.iterrows()]
+    return [
+        (row, found[key])
+        for row, key in keys
+        if key in found and (row["term"] or row["calibrator"])
+    ]
+
+
+def changes(
+    ours: pd.DataFrame, frame: pd.DataFrame, metrics: Sequence[str], comparer: Comparer
+) -> list[str] | None:
+    """The change in each metric against the plain method; None where there is nothing to compare.
+
+    Runs that cannot be compared give a dash.
+    """
+    pairs = counterparts(ours, frame)
+    if not pairs:
+        return None
+    try:
+        return [change(comparer.compare(pairs, metric), metric) for metric in metrics]
+    except UserError:
+        return ["-"] * len(metrics)
+
+
+def by_name(row: Any) -> str:
+    """``by CMP``, ``by temperature``."""
+    return "by " + " and ".join(filter(None, (row["term"], row["calibrator"])))
+
+
+def summary(frame: pd.DataFrame) -> str:
+    """A table of all settings in a frame, in the order in which they came."""
+    groups = [group for _, group in frame.groupby("group", sort=False)]
+    shown = [name for name in _DETAILS if _is_telling(name, groups)]
+    comparer = Comparer()
+    lines: list[list[str]] = []
+    for group, options in zip(groups, _options(groups, shown), strict=True):
+        first = group.iloc[0]
+        seeds = ", ".join(map(str, group["seed"])) if first["trainable"] else "-"
+        details = [_detail(first, name) for name in shown]
+        figures = [figure(list(group[metric]), metric) for metric in COLUMNS]
+        lines.append([first["trainer"], *details, *options, seeds, *figures])
+        if found := changes(group, frame, list(COLUMNS), comparer):
+            blank = [""] * (len(lines[-1]) - len(figures) - 1)
+            lines.append([by_name(first), *blank, *found])
+    options_head = ["settings"] * len(next(_options(groups, shown)))
+    header = ["trainer", *(_DETAILS[name] for name in shown), *options_head, "seeds"]
+    table = tabulate(lines, [*header, *COLUMNS.values()], tablefmt="github", disable_numparse=True)
+    return f"{table}\n{LEGEND}"
 
 
 _DETAILS = {
     "dataset": "data set",
-    "source": "trained on",
+    "trained_on": "trained on",
     "backbone": "backbone",
     "shots": "shots",
-    "lam": "lambda",
+    "lambda": "lambda",
     "form": "form",
+    "calibrator": "calibrator",
     "split": "part",
     "classes": "classes",
-    "tag": "tag",
 }
 
 
-def _is_telling(name: str, runs: Sequence[Run]) -> bool:
+def _is_telling(name: str, groups: Sequence[pd.DataFrame]) -> bool:
     """Whether the column would say more than one thing; the penalty's weight always does."""
-    said = {_detail(run, name) for run in runs} - ({"-"} if name in ("shots", "form") else set())
-    return len(said) > 1
+    said = {_detail(group.iloc[0], name) for group in groups}
+    return len(said - ({"-"} if name in ("shots", "form") else set())) > 1
 
 
-def _detail(run: Run, name: str) -> str:
-    value = getattr(run, name)
-    if value in (None, "") or (name == "shots" and is_zero_shot(run.trainer)):
-        return "-"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _detail(row: Any, name: str) -> str:
+    value = row[name]
+    return "-" if value in (None, "") or value != value else str(value)
+
+
+def _options(groups: Sequence[pd.DataFrame], shown: Sequence[str]) -> Iterator[list[str]]:
+    """For each group what tells it from others of the same name; nothing where no two share one."""
+    firsts = [group.iloc[0] for group in groups]
+    names = [(row["trainer"], *(_detail(row, name) for name in shown)) for row in firsts]
+    doubled = len(set(names)) < len(names)
+    for row, name in zip(firsts, names, strict=True):
+        alike = [other for other, its in zip(firsts, names, strict=True) if its == name]
+        text = settings_text(row, alike) if len(alike) > 1 else ""
+        yield [text or "-"] if doubled else []

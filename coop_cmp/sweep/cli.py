@@ -6,19 +6,71 @@ import argparse
 import os
 import runpy
 import sys
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from coop_cmp.errors import UserError
+from coop_cmp.results.project import Project, find_root
+from coop_cmp.results.run import Run
 from coop_cmp.sweep import slurm
 from coop_cmp.sweep.devices import check_devices, visible_gpus
-from coop_cmp.sweep.grid import Run
-from coop_cmp.sweep.launcher import Launcher, Settings, report_failures
+from coop_cmp.sweep.failures import report_failures
+from coop_cmp.sweep.grid import Grid, parse_grid, read_grids
+from coop_cmp.sweep.launcher import Launcher, Settings
 from coop_cmp.sweep.progress import make_progress
-from coop_cmp.sweep.project import Project, find_root
-from coop_cmp.sweep.timing import Estimator, duration
+from coop_cmp.sweep.timing import Estimator, duration, kind_of
 
 SLURM_JOBS = 16
+
+
+AXES: dict[str, type] = {
+    "datasets": str,
+    "trainers": str,
+    "backbones": str,
+    "shots": int,
+    "seeds": int,
+    "lambdas": float,
+    "forms": str,
+    "targets": str,
+}
+_WORDS = {int: "whole numbers", float: "numbers"}
+
+
+def add_grid_arguments(parser: argparse.ArgumentParser) -> None:
+    """The axes of a grid."""
+    for name in AXES:
+        parser.add_argument(f"--{name}", nargs="+", metavar="X")
+    parser.add_argument("--options", nargs="+", metavar="KEY=VALUE", help="settings for train.py")
+    parser.add_argument("--tag", help="end of the directories' names, for runs with other options")
+
+
+def axes_of(args: argparse.Namespace) -> dict[str, Any]:
+    """The axes that were given, with their values still to be checked by the grid."""
+    axes: dict[str, Any] = {}
+    for name, kind in AXES.items():
+        words = getattr(args, name)
+        if words is not None:
+            try:
+                axes[name] = [kind(word) for word in words]
+            except ValueError as error:
+                given = " ".join(words)
+                raise UserError(f"--{name}: expected {_WORDS[kind]}, got {given!r}") from error
+    if args.options:
+        pairs = [word.partition("=") for word in args.options]
+        if not all(equals for _, equals, _ in pairs):
+            raise UserError(f"--options: expected KEY=VALUE, got {' '.join(args.options)!r}")
+        axes["options"] = {key: value for key, _, value in pairs}
+    if args.tag:
+        axes["tag"] = args.tag
+    return axes
+
+
+def grids_of(args: argparse.Namespace) -> list[Grid]:
+    """The grids of the file, with the axes of the command line in their place."""
+    axes = axes_of(args)
+    return read_grids(args.grid, axes) if args.grid else [parse_grid(axes, "the command line")]
 
 
 def add_project_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +83,7 @@ def add_project_arguments(parser: argparse.ArgumentParser) -> None:
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     """How runs are executed."""
     parser.add_argument("--dry-run", action="store_true", help="list the runs and stop")
+    parser.add_argument("--redo", action="store_true", help="replace runs with other settings")
     parser.add_argument("--jobs", type=int, metavar="N", help="runs at a time")
     parser.add_argument("--devices", nargs="+", metavar="DEV", help="cpu, or cuda:0 cuda:1 ...")
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of each run")
@@ -69,7 +122,8 @@ def settings_of(args: argparse.Namespace, runs: Sequence[Run]) -> Settings:
     jobs = args.jobs or side_by_side
     threads = args.threads or (0 if not on_cpu else 1 if tiny else max(1, cores // jobs))
     fork = tiny and devices == ("cpu",) if args.fork is None else args.fork
-    return Settings(devices, jobs, threads, args.time_limit * 60, fork=fork)
+    limit = args.time_limit * 60
+    return Settings(devices, jobs, threads, limit, fork=fork, redo=args.redo)
 
 
 def execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> bool:
@@ -82,11 +136,13 @@ def execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> 
     settings = settings_of(args, runs)
     states = {run: project.state(run) for run in runs}
     open_runs = [run for run, state in states.items() if state.kind != "done"]
+    to_train = {run for run in open_runs if run.training is None}
+    open_runs += [r for r in runs if states[r].kind == "done" and r.training in to_train]
     estimator = Estimator()
     for run, state in states.items():
         if state.results is not None:
             estimator.add(run, float(state.results["seconds"]["total"]))
-    expected = estimator.total(open_runs, settings.jobs)
+    expected = estimator.total(Counter(map(kind_of, open_runs)), settings.jobs)
     if args.dry_run:
         for run, state in states.items():
             print(f"{state.kind:8}{run}" + (f"  ({state.reason})" if state.reason else ""))
@@ -110,7 +166,15 @@ def execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> 
         failures = Launcher(project, settings, progress).launch(open_runs)
     if failures:
         print(f"\n{report_failures(project, failures)}", file=sys.stderr)
-    return not failures
+    failed = {failure.run for failure in failures}
+    changed = [state for run in runs if run not in failed if (state := project.state(run)).reason]
+    if changed:
+        print(
+            f"\n{len(changed)} runs do not count: settings changed while the sweep went on. "
+            f"The first: {changed[0].reason}",
+            file=sys.stderr,
+        )
+    return not failures and not changed
 
 
 def _import_for_runs(project: Project, threads: int) -> None:
@@ -121,19 +185,3 @@ def _import_for_runs(project: Project, threads: int) -> None:
         torch.set_num_threads(threads)  # too late for the environment variable
     sys.path.insert(0, str(project.root))
     runpy.run_path(str(project.root / "train.py"), run_name="train")
-
-
-def guarded(main: Callable[[Sequence[str] | None], int]) -> int:
-    """Run a command line, with one line for a user's mistake and a word on Ctrl-C."""
-    try:
-        return main(None)
-    except BrokenPipeError:
-        # Whoever read the output, such as head, has seen enough; what is left has nowhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except (UserError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\nstopped; the same command continues where this one ended", file=sys.stderr)
-        return 130

@@ -12,16 +12,27 @@ from itertools import takewhile
 from coop_cmp.errors import UserError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+NO_DEVICES = 6  # what nvidia-smi ends with where the driver works and there is no GPU
 
 
 def visible_gpus() -> list[str] | None:
-    """The names of the GPUs that runs may use, or None where nothing tells them."""
+    """The names of the GPUs that runs may use, or None where nothing tells them.
+
+    Raises:
+        UserError: the driver does not answer, so that a GPU that is there could not be used.
+    """
     named = _named_gpus()
     tool = shutil.which("nvidia-smi")
     if named is not None or tool is None:
         return named
     # The tool lists all devices, whatever the variable says.
     listing = subprocess.run([tool, "-L"], capture_output=True, text=True, check=False)
+    if listing.returncode not in (0, NO_DEVICES):
+        words = (listing.stdout + listing.stderr).strip().splitlines() or ["it said nothing"]
+        raise UserError(
+            f"nvidia-smi ended with exit code {listing.returncode} ({words[0].strip()}); mend the "
+            "driver, or choose another device with --devices cpu"
+        )
     count = sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
     return [str(index) for index in range(count)]
 

@@ -3,109 +3,26 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
 from coop_cmp.errors import UserError, closest
+from coop_cmp.results.run import DEFAULT_FORM, DEFAULT_LAMBDA, Run, is_twin, is_zero_shot
 
-DEFAULT_LAMBDA = 0.01
-LAMBDAS = (0.001, 0.01, 0.05, 0.1, 0.5, 0.95)  # of the line search
-DEFAULT_FORM = "ratio"
-
-
-def is_zero_shot(trainer: str) -> bool:
-    """Whether the trainer learns nothing, so that shots and seeds make no difference."""
-    return trainer.startswith("Zeroshot")
-
-
-def is_twin(trainer: str) -> bool:
-    """Whether the trainer is a baseline with the penalty."""
-    return trainer.endswith("_CMP")
-
-
-def shots_text(shots: int) -> str:
-    """``1 shot``, ``2 shots``."""
-    return "1 shot" if shots == 1 else f"{shots} shots"
-
-
-def number_text(value: float) -> str:
-    """``0.01``, ``1``, ``0.3333333``: all digits, so that other weights have other names."""
-    return repr(float(value)).removesuffix(".0")
+TAG = r"[A-Za-z0-9][A-Za-z0-9.+-]*"
+# What names of directories end with for other reasons.
+SUFFIXES = r"\d+shots|lambda.*|from|base|new|val|ratio|log"
 
 
 def default_backbone(dataset: str) -> str:
     """The embedded model for the embedded data sets, the paper's main one for all others."""
     return "GlyphCLIP" if dataset.startswith(("digits", "glyphs")) else "ViT-B/16"
-
-
-@dataclass(frozen=True)
-class Run:
-    """One training with its test, or one evaluation of a trained run elsewhere.
-
-    Args:
-        dataset: the name of a file in ``configs/datasets``, without ``.yaml``.
-        lam: the weight of the penalty, None for a trainer without it.
-        options: configuration keys and values that go to ``train.py`` as they are.
-        tag: the end of the directory's name, to keep runs with other options apart.
-        source: evaluate the run trained on this data set instead of training.
-        split: ``val`` evaluates the trained run on its few-shot validation part.
-        classes: ``base`` trains on the first half of the classes, ``new`` evaluates that run on the
-            others.
-    """
-
-    dataset: str
-    trainer: str
-    backbone: str
-    shots: int = 0
-    seed: int = 1
-    lam: float | None = None
-    form: str | None = None
-    options: tuple[tuple[str, str], ...] = ()
-    tag: str = ""
-    source: str = ""
-    split: Literal["test", "val"] = "test"
-    classes: Literal["all", "base", "new"] = "all"
-
-    @property
-    def training(self) -> Run | None:
-        """The run that has to be complete before this one can be evaluated."""
-        elsewhere = self.source or self.split != "test" or self.classes == "new"
-        if not elsewhere or is_zero_shot(self.trainer):
-            return None
-        classes: Literal["all", "base"] = "all" if self.classes == "all" else "base"
-        dataset = self.source or self.dataset
-        return replace(self, dataset=dataset, source="", split="test", classes=classes)
-
-    @property
-    def setting(self) -> str:
-        """The part of the directory between the trainer and the seed."""
-        name = self.backbone.replace("/", "-")
-        if not is_zero_shot(self.trainer):
-            name += f"_{self.shots}shots"
-        if self.lam is not None:
-            name += f"_lambda{number_text(self.lam)}"
-        if self.form not in (None, DEFAULT_FORM):
-            name += f"_{self.form}"
-        if self.tag:
-            name += f"_{self.tag}"
-        if self.source:
-            name += f"_from_{self.source}"
-        if self.classes != "all":
-            name += f"_{self.classes}"
-        return name if self.split == "test" else f"{name}_{self.split}"
-
-    @property
-    def path(self) -> Path:
-        """Where the run lives below the output directory."""
-        return Path(self.dataset, self.trainer, self.setting, f"seed{self.seed}")
-
-    def __str__(self) -> str:
-        return self.path.as_posix()
 
 
 @dataclass(frozen=True)
@@ -171,6 +88,14 @@ def _items(key: str, value: Any, kind: type) -> tuple[Any, ...]:
     return tuple(kind(item) for item in values)
 
 
+def _check_tag(tag: str, where: str) -> None:
+    """Refuse what would leave the run's place, or read as a part of another run's name."""
+    if tag and not re.fullmatch(TAG, tag):
+        raise UserError(f"{where}: tag takes letters, digits, '.', '+' and '-', got {tag!r}")
+    if re.fullmatch(SUFFIXES, tag):
+        raise UserError(f"{where}: the tag {tag!r} reads like a part of other runs' names")
+
+
 def parse_grid(entry: Mapping[str, Any], where: str) -> Grid:
     """Check one mapping of a grid file.
 
@@ -189,6 +114,8 @@ def parse_grid(entry: Mapping[str, Any], where: str) -> Grid:
             if not isinstance(value, plain[key]):
                 raise UserError(f"{where}: {key} should be a {plain[key].__name__}, got {value!r}")
             values[key] = value
+            if key == "tag":
+                _check_tag(str(value), where)
         else:
             values[key] = _items(key, value, kinds.get(key, str))
     if "datasets" not in values:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from types import FrameType
 
-from coop_cmp.sweep.grid import Run
-from coop_cmp.sweep.process import Attempt, RunLock, reject_results, start
+from coop_cmp.errors import USER_ERROR
+from coop_cmp.results.project import Project
+from coop_cmp.results.run import Run
+from coop_cmp.sweep.failures import Failure, describe_exit, out_of_memory
+from coop_cmp.sweep.process import Attempt, RunLock, Trial, reject_results, start
 from coop_cmp.sweep.progress import Progress
-from coop_cmp.sweep.project import Project
 from coop_cmp.sweep.timing import duration
 
-USER_ERROR = 2
 POLL_SECONDS = 0.1
+STRIKES = 3  # runs that fail in a row within QUICK seconds retire a device
+QUICK = 30.0
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class Settings:
         time_limit: seconds after which a run is ended.
         tries: how often a run is started before it counts as failed.
         fork: start runs from this process after importing what they need once.
+        redo: replace runs with other settings that are in the way.
     """
 
     devices: tuple[str, ...] = ("cpu",)
@@ -37,15 +42,7 @@ class Settings:
     time_limit: float = 12 * 3600.0
     tries: int = 2
     fork: bool = False
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A run that is not done, why, and the end of its log."""
-
-    run: Run
-    reason: str
-    log: tuple[str, ...] = ()
+    redo: bool = False
 
 
 class Launcher:
@@ -53,10 +50,12 @@ class Launcher:
 
     def __init__(self, project: Project, settings: Settings, progress: Progress) -> None:
         self.project, self.settings, self.progress = project, settings, progress
-        self.pending: dict[Run, None] = {}  # in order, with quick look-up
+        self.pending: dict[Run, Trial] = {}  # in order, with quick look-up
         self.active: dict[int, Attempt] = {}
         self.failures: dict[Run, Failure] = {}
         self.waiting_since: dict[Run, float] = {}
+        self.strikes: dict[str, set[Run]] = defaultdict(set)  # failures in a row
+        self.retired: set[str] = set()
 
     def launch(self, runs: Iterable[Run]) -> list[Failure]:
         """Do all runs that are not done yet.
@@ -67,7 +66,8 @@ class Launcher:
         Raises:
             KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, after the active runs were ended.
         """
-        self.pending = dict.fromkeys(runs)
+        self.pending = {run: Trial(run) for run in runs}
+        self.progress.begin(self.pending)
         handlers = {
             number: signal.signal(number, _interrupt)
             for number in _STOP_SIGNALS
@@ -77,7 +77,7 @@ class Launcher:
             while self.pending or self.active:
                 self._collect()
                 self._fill_slots()
-                self.progress.tick(self._rest(), self.active)
+                self.progress.tick(self.active)
                 if self.pending or self.active:
                     time.sleep(POLL_SECONDS)
         finally:
@@ -89,51 +89,61 @@ class Launcher:
                 signal.signal(number, handler)
         return list(self.failures.values())
 
-    def _rest(self) -> list[Run]:
-        return [*self.pending, *(attempt.run for attempt in self.active.values())]
-
     def _device(self, slot: int) -> str:
         return self.settings.devices[slot % len(self.settings.devices)]
 
     def _fill_slots(self) -> None:
         for slot in range(self.settings.jobs):
-            while slot not in self.active:
-                claimed = self._claim_next()
+            device = self._device(slot)
+            while slot not in self.active and device not in self.retired:
+                claimed = self._claim_next(device)
                 if claimed is None:
-                    return
-                self._start(slot, *claimed)
+                    break
+                trial, lock = claimed
+                self.progress.started(trial.run, trial.number)
+                self.active[slot] = start(
+                    self.project, trial, lock, device, self.settings.threads, self.settings.fork
+                )
 
-    def _claim_next(self) -> tuple[Run, RunLock] | None:
-        """The next run that can start now, with its lock."""
-        active = {attempt.run for attempt in self.active.values()}
-        for run in list(self.pending):
+    def _claim_next(self, device: str) -> tuple[Trial, RunLock] | None:
+        """The next trial that can start now on this device, with its lock."""
+        neighbours = [a for a in self.active.values() if a.device == device]
+        if any(attempt.trial.alone for attempt in neighbours):
+            return None
+        active = {attempt.trial.run for attempt in self.active.values()}
+        reserved = any(trial.alone == device for trial in self.pending.values())
+        others = set(self.settings.devices) - self.retired - {device}
+        for run, trial in list(self.pending.items()):
             needed = run.training
             if needed in self.failures:
-                self._give_up(run, f"not started, because {needed} failed")
-            elif needed in active or needed in self.pending:
+                self._give_up(Failure(run, f"not started, because {needed} failed"))
+            elif needed in active or needed in self.pending or (trial.avoid == device and others):
                 continue
-            elif lock := self._claim(run):
-                return run, lock
+            elif (not reserved or (trial.alone == device and not neighbours)) and (
+                claimed := self._claim(trial)
+            ):
+                return claimed
         return None
 
-    def _claim(self, run: Run) -> RunLock | None:
+    def _claim(self, trial: Trial) -> tuple[Trial, RunLock] | None:
         """Lock the run's directory if there is still something to do in it."""
+        run = trial.run
         lock = RunLock.take(self.project.directory(run))
         if lock is None:
             self._wait_for_other(run)
             return None
         state = self.project.state(run)
         if run.training and self.project.state(run.training).kind != "done":
-            self._give_up(run, f"not started, because {run.training} is not done")
-        elif state.kind == "foreign":
-            self._give_up(run, state.reason)
+            self._give_up(Failure(run, f"not started, because {run.training} is not done"))
+        elif state.kind == "foreign" and not self.settings.redo:
+            self._give_up(Failure(run, state.reason))
         elif state.results is not None:
             # Another sweep did it while this one was waiting for the lock.
             del self.pending[run]
-            self.progress.finished(run, state.results, "elsewhere", self._rest(), self.active)
+            self.progress.finished(run, state.results, "elsewhere", self.active)
         else:
             del self.pending[run]
-            return lock
+            return replace(trial, redo=state.kind == "foreign"), lock
         lock.release()
         return None
 
@@ -142,15 +152,7 @@ class Launcher:
         if run not in self.waiting_since:
             self.progress.say(f"wait   {run}: another process is at it")
         if now - self.waiting_since.setdefault(run, now) > self.settings.time_limit:
-            self._give_up(run, "another process has held it past the time limit")
-
-    def _start(self, slot: int, run: Run, lock: RunLock, number: int = 1) -> None:
-        settings = self.settings
-        self.progress.started(run, number)
-        device = self._device(slot)
-        self.active[slot] = start(
-            self.project, run, lock, device, settings.threads, settings.fork, number
-        )
+            self._give_up(Failure(run, "another process has held it past the time limit"))
 
     def _collect(self) -> None:
         """Look after the active runs: finished, failed or too long."""
@@ -163,37 +165,81 @@ class Launcher:
                     self._end(slot, f"ended at its time limit of {limit}", retry=False)
             elif code != 0:
                 # train.py ends with 2 for a mistake of the user: the same again would not help.
-                self._end(slot, _describe_exit(code), retry=code != USER_ERROR)
+                self._end(slot, describe_exit(code), retry=code != USER_ERROR)
             else:
                 self._accept(slot, attempt)
 
     def _accept(self, slot: int, attempt: Attempt) -> None:
-        state = self.project.state(attempt.run)
+        run = attempt.trial.run
+        state = self.project.state(run)
+        if state.kind == "foreign":
+            # Whole and right for the settings it started with, which the files no longer have.
+            attempt.lock.release()
+            del self.active[slot]
+            self._give_up(Failure(run, f"its settings changed while it ran; {state.reason}"))
+            return
         if state.results is None:
             self._end(slot, state.reason or "ended well but left no results.json", retry=True)
             return
-        self.progress.estimator.add(attempt.run, attempt.seconds)
+        self.strikes[attempt.device].clear()
+        self.progress.estimator.add(run, attempt.seconds)
         attempt.lock.release()
         del self.active[slot]
-        took = duration(attempt.seconds)
-        self.progress.finished(attempt.run, state.results, took, self._rest(), self.active)
+        self.progress.finished(run, state.results, duration(attempt.seconds), self.active)
 
     def _end(self, slot: int, reason: str, retry: bool) -> None:
-        """A run did not succeed: try again in the same slot, or keep it as a failure."""
+        """A run did not succeed: put it back to be tried again, or keep it as a failure."""
         attempt = self.active.pop(slot)
-        if retry and attempt.number < self.settings.tries:
-            self.progress.say(f"again  {attempt.run}: {reason}")
-            self._start(slot, attempt.run, attempt.lock, attempt.number + 1)
-            return
+        trial, log = attempt.trial, attempt.tail()
+        failure = Failure(trial.run, reason, tuple(log))
         # It may have failed after writing them, and tables would take them.
-        reject_results(self.project.directory(attempt.run))
+        reject_results(self.project.directory(trial.run))
         attempt.lock.release()
-        self._give_up(attempt.run, reason, attempt.tail())
+        crowded = not trial.alone and out_of_memory(failure)
+        if retry and trial.number < self.settings.tries:
+            self.progress.say(f"again  {trial.run}: {reason}{', now alone' if crowded else ''}")
+            alone, avoid = (attempt.device, "") if crowded else ("", attempt.device)
+            again = Trial(trial.run, trial.number + 1, avoid, alone, failure=failure)
+            self.pending[trial.run] = again
+        else:
+            self._give_up(failure)
+            if not retry:
+                self._skip_alike(failure)
+        if retry and not crowded:
+            self._strike(attempt, failure.cause)
 
-    def _give_up(self, run: Run, reason: str, log: Sequence[str] = ()) -> None:
-        self.pending.pop(run, None)
-        self.failures[run] = Failure(run, reason, tuple(log))
-        self.progress.failed(run, reason)
+    def _strike(self, attempt: Attempt, cause: str) -> None:
+        """Count failures of a device, and retire one on which everything fails at once."""
+        device = attempt.device
+        strikes = self.strikes[device]
+        strikes.add(attempt.trial.run) if attempt.seconds < QUICK else strikes.clear()
+        if len(strikes) < STRIKES or device in self.retired:
+            return
+        self.retired.add(device)
+        self.progress.say(
+            f"{device} is retired: {STRIKES} runs in a row failed there within seconds, the last "
+            f"with: {cause}"
+        )
+        if self.retired >= set(self.settings.devices):
+            for trial in list(self.pending.values()):
+                reason = "not started, because no device is left to run on"
+                self._give_up(trial.failure or Failure(trial.run, reason))
+
+    def _skip_alike(self, failure: Failure) -> None:
+        """Leave out runs in which a mistake that two runs had would be found once more."""
+        same = [other for other in self.failures.values() if other.cause == failure.cause]
+        trainers = {other.run.trainer for other in same}
+        for run in list(self.pending) if len(same) > 1 and failure.log else []:
+            if run.dataset == failure.run.dataset and (
+                len(trainers) > 1 or run.trainer in trainers
+            ):
+                reason = f"not started, after the same mistake in {len(same)} runs"
+                self._give_up(Failure(run, reason))
+
+    def _give_up(self, failure: Failure) -> None:
+        self.pending.pop(failure.run, None)
+        self.failures[failure.run] = failure
+        self.progress.failed(failure.run, failure.reason)
 
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -201,17 +247,3 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-def _describe_exit(code: int) -> str:
-    return f"ended with exit code {code}" if code > 0 else f"killed by {signal.Signals(-code).name}"
-
-
-def report_failures(project: Project, failures: Sequence[Failure]) -> str:
-    """All failures with the ends of their logs, and how to repeat each alone."""
-    lines = [f"{len(failures)} of the runs failed:"]
-    for failure in failures:
-        lines += ["", f"{failure.run}: {failure.reason}"]
-        lines += [f"    | {line}" for line in failure.log]
-        lines.append(f"    again: {project.shell_command(failure.run)}")
-    return "\n".join(lines)

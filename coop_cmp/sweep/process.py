@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from coop_cmp.files import write_json
-from coop_cmp.results import RESULTS_FILE
+from coop_cmp.results.project import Project
+from coop_cmp.results.records import RESULTS_FILE
+from coop_cmp.results.run import Run
 from coop_cmp.sweep.devices import environment_for
-from coop_cmp.sweep.grid import Run
-from coop_cmp.sweep.project import RECORD, Project
+from coop_cmp.sweep.failures import Failure
 
 LOG = "sweep.log"
 PR_SET_PDEATHSIG = 1
@@ -134,15 +134,35 @@ def _run_here(command: Sequence[str], environment: Mapping[str, str], log: Binar
     return code
 
 
-@dataclass
-class Attempt:
-    """A run while it is running."""
+@dataclass(frozen=True)
+class Trial:
+    """One go at a run.
+
+    Attributes:
+        number: 1 for the first.
+        avoid: A device on which it failed.
+        alone: The device on which it must have no neighbours; "" if it may have.
+        redo: Whether it replaces a run with other settings.
+        failure: Why it failed before, if it did.
+    """
 
     run: Run
+    number: int = 1
+    avoid: str = ""
+    alone: str = ""
+    redo: bool = False
+    failure: Failure | None = None
+
+
+@dataclass
+class Attempt:
+    """A trial while it is running."""
+
+    trial: Trial
+    device: str
     lock: RunLock
     process: Process
     log: Path
-    number: int = 1
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -177,20 +197,19 @@ def reject_results(directory: Path) -> None:
 
 
 def start(
-    project: Project, run: Run, lock: RunLock, device: str, threads: int, fork: bool, number: int
+    project: Project, trial: Trial, lock: RunLock, device: str, threads: int, fork: bool
 ) -> Attempt:
     """Start a claimed run; what it prints is added to its log."""
-    directory = project.directory(run)
+    directory = project.directory(trial.run)
     reject_results(directory)  # a run with results to trust does not get here
-    write_json(directory / RECORD, project.record(run))
-    command = project.command(run)
+    command = project.command(trial.run)
     # Named, so that a device that does not work is an error and not a slow run on another one. The
     # environment shows a run a single GPU, whose number is then 0.
-    command[1:1] = ["--device", device.partition(":")[0]]
+    command[1:1] = ["--device", device.partition(":")[0], *(["--redo"] if trial.redo else [])]
     environment = environment_for(device, threads)
     path = directory / LOG
     with open(path, "ab") as log:
-        log.write(f"== attempt {number} on {device}\n".encode())
+        log.write(f"== attempt {trial.number} on {device}\n".encode())
         log.flush()
         process: Process
         if fork:
@@ -205,4 +224,4 @@ def start(
                 pass_fds=(lock.file.fileno(),),
                 preexec_fn=_end_with_parent,
             )
-    return Attempt(run, lock, process, path, number)
+    return Attempt(trial, device, lock, process, path)

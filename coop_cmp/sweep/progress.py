@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tqdm import tqdm
 
-from coop_cmp.sweep.grid import Run
+from coop_cmp.results.run import Run
 from coop_cmp.sweep.process import Attempt
-from coop_cmp.sweep.timing import Estimator, duration
+from coop_cmp.sweep.timing import Estimator, Kind, duration, kind_of
 
 _EPOCH = re.compile(r"epoch\s*\[?(\d+/\d+)\]?")
 
@@ -22,35 +23,42 @@ class Progress:
     def __init__(self, total: int, done: int, jobs: int, estimator: Estimator) -> None:
         self.total, self.done, self.jobs = total, done, jobs
         self.estimator = estimator
+        self.rest: Counter[Kind] = Counter()
 
     def say(self, text: str) -> None:
         print(text, flush=True)
 
-    def time_left(self, rest: Sequence[Run], active: Mapping[int, Attempt]) -> str:
+    def begin(self, runs: Iterable[Run]) -> None:
+        """Take note of what is to be done, by kind: the time left costs no look at every run."""
+        self.rest = Counter(map(kind_of, runs))
+
+    def time_left(self, active: Mapping[int, Attempt]) -> str:
         """``, about 3 min left`` as far as it can be known."""
-        seconds = self.estimator.total(rest, self.jobs)
-        if seconds is None or not rest:
+        seconds, number = self.estimator.total(self.rest, self.jobs), sum(self.rest.values())
+        if seconds is None or not number:
             return ""
-        spent = sum(attempt.seconds for attempt in active.values()) / min(self.jobs, len(rest))
+        spent = sum(attempt.seconds for attempt in active.values()) / min(self.jobs, number)
         return f", about {duration(max(seconds - spent, 1))} left"
 
     def started(self, run: Run, number: int) -> None:
         self.say(f"start  {run}" + ("" if number == 1 else " (again)"))
 
     def finished(
-        self, run: Run, results: Mapping[str, Any], took: str, rest: Sequence[Run], active: Any
+        self, run: Run, results: Mapping[str, Any], took: str, active: Mapping[int, Attempt]
     ) -> None:
         self.done += 1
+        self.rest[kind_of(run)] -= 1
         metrics = results["metrics"]
         self.say(
             f"done   {run}: accuracy {metrics['accuracy']:.1%}, ECE {metrics['ece']:.1%}, {took}"
-            f" [{self.done}/{self.total}{self.time_left(rest, active)}]"
+            f" [{self.done}/{self.total}{self.time_left(active)}]"
         )
 
     def failed(self, run: Run, reason: str) -> None:
+        self.rest[kind_of(run)] -= 1
         self.say(f"FAILED {run}: {reason}")
 
-    def tick(self, rest: Sequence[Run], active: Mapping[int, Attempt]) -> None:
+    def tick(self, active: Mapping[int, Attempt]) -> None:
         """Called a few times a second."""
 
     def close(self) -> None:
@@ -82,12 +90,12 @@ class LiveProgress(Progress):
     def started(self, run: Run, number: int) -> None:
         """The run's own line says so."""
 
-    def tick(self, rest: Sequence[Run], active: Mapping[int, Attempt]) -> None:
+    def tick(self, active: Mapping[int, Attempt]) -> None:
         for slot, line in enumerate(self.lines):
             attempt = active.get(slot)
             line.set_description_str(_describe(attempt) if attempt else "")
         self.bar.n = self.done
-        self.bar.set_postfix_str(self.time_left(rest, active).removeprefix(", "))
+        self.bar.set_postfix_str(self.time_left(active).removeprefix(", "))
 
     def close(self) -> None:
         for line in self.lines:
@@ -99,7 +107,7 @@ def _describe(attempt: Attempt) -> str:
     """``digits/CoOp/GlyphCLIP_8shots/seed1  epoch 12/50  35 s``."""
     epochs = _EPOCH.findall("\n".join(attempt.tail(20)))
     progress = f"  epoch {epochs[-1]}" if epochs else ""
-    return f"{attempt.run}{progress}  {duration(attempt.seconds)}"
+    return f"{attempt.trial.run}{progress}  {duration(attempt.seconds)}"
 
 
 def make_progress(total: int, done: int, jobs: int, estimator: Estimator) -> Progress:

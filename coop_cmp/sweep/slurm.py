@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from coop_cmp.errors import UserError
-from coop_cmp.sweep.grid import Run
-from coop_cmp.sweep.launcher import Failure, Launcher, Settings
+from coop_cmp.results.project import Project
+from coop_cmp.results.run import Run
+from coop_cmp.sweep.failures import Failure
+from coop_cmp.sweep.launcher import Launcher, Settings
 from coop_cmp.sweep.progress import Progress
-from coop_cmp.sweep.project import Project
 from coop_cmp.sweep.timing import Estimator
 
 

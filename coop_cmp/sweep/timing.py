@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
-from statistics import mean
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 
-from coop_cmp.sweep.grid import Run, is_zero_shot
+from coop_cmp.losses.names import split_trainer
+from coop_cmp.results.run import Run, is_zero_shot
 
 
 def duration(seconds: float) -> str:
@@ -23,36 +23,48 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
+Kind = tuple[object, ...]
+
+
+def kind_of(run: Run) -> Kind:
+    """What a run's length depends on, from the coarse to the fine."""
+    learns = run.training is None and not is_zero_shot(run.trainer)
+    method = split_trainer(run.trainer)[0]
+    # A test of any method takes about as long.
+    return (learns, run.backbone, method, run.shots, run.dataset)
+
+
 class Estimator:
     """Expects a run to take as long as the most similar runs that were seen."""
 
     def __init__(self) -> None:
-        self.seen: dict[tuple[object, ...], list[float]] = defaultdict(list)
-
-    @staticmethod
-    def _keys(run: Run) -> list[tuple[object, ...]]:
-        learns = run.training is None and not is_zero_shot(run.trainer)
-        kind = (learns, run.backbone)  # a test of any method takes about as long
-        method = (*kind, run.trainer.removesuffix("_CMP"))
-        return [(*method, run.dataset, run.shots), (*method, run.shots), method, kind]
+        self._count: Counter[Kind] = Counter()
+        self._seconds: dict[Kind, float] = defaultdict(float)
 
     def add(self, run: Run, seconds: float) -> None:
         """Remember how long a run took."""
-        for key in self._keys(run):
-            self.seen[key].append(seconds)
+        kind = kind_of(run)
+        for length in range(2, len(kind) + 1):
+            self._count[kind[:length]] += 1
+            self._seconds[kind[:length]] += seconds
 
-    def expect(self, run: Run) -> float | None:
+    def expect(self, kind: Kind) -> float | None:
         """The expected seconds of a run, or None when nothing like it was seen."""
-        for key in self._keys(run):
-            if key in self.seen:
-                return mean(self.seen[key])
+        for length in range(len(kind), 1, -1):
+            if count := self._count[kind[:length]]:
+                return self._seconds[kind[:length]] / count
         return None
 
-    def total(self, runs: Iterable[Run], jobs: int) -> float | None:
-        """The expected seconds for all runs, at most ``jobs`` at a time; runs of unknown length
-        are taken for average, and with nothing known at all the answer is None."""
-        expected = [self.expect(run) for run in runs]
-        known = [seconds for seconds in expected if seconds is not None]
-        if not known:
-            return 0.0 if not expected else None
-        return mean(known) * len(expected) / min(jobs, len(expected))
+    def total(self, kinds: Mapping[Kind, int], jobs: int) -> float | None:
+        """The expected seconds for so many runs of each kind, at most ``jobs`` at a time.
+
+        Runs of unknown length are taken for average, and with nothing known at all the answer is
+        None.
+        """
+        number = sum(kinds.values())
+        known = [(self.expect(kind), count) for kind, count in kinds.items() if count]
+        seconds = sum(each * count for each, count in known if each is not None)
+        counted = sum(count for each, count in known if each is not None)
+        if not number or not counted:
+            return None if number else 0.0
+        return seconds / counted * number / min(jobs, number)

@@ -19,6 +19,7 @@ from dassl.utils import read_image
 from coop_cmp.config import extend_cfg, merge_file
 from coop_cmp.errors import UserError, closest
 from datasets.base import FewShotDataset
+from datasets.drawn import DrawnDataset
 from datasets.imagenet import WordNetDataset, classname_problems, read_classnames
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "datasets"
@@ -59,8 +60,8 @@ def known() -> dict[str, type[FewShotDataset]]:
         name = settings(path.stem, "").DATASET.NAME
         if name in DATASET_REGISTRY.registered_names():
             cls = DATASET_REGISTRY.get(name)
-            # Digits makes its own pictures: nothing on disk can be wrong.
-            if cls.sizes and cls.__module__ != "datasets.digits":
+            # Pictures that are made on the spot cannot be wrong on disk.
+            if cls.sizes and not issubclass(cls, DrawnDataset):
                 classes[path.stem] = cls
     return classes
 

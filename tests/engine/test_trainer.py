@@ -86,7 +86,6 @@ def test_a_run_prints_and_leaves_what_log_parsers_and_people_look_for(
     files = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*")}
     assert {"linear/model.pth.tar-3", "linear/model.pth.tar-4", "linear/checkpoint"} <= files
     assert "linear/model.pth.tar-2" not in files
-    assert "config.yaml" in files
     assert not [name for name in files if name.endswith(".tmp")]
 
 

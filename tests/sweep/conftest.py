@@ -14,12 +14,20 @@ from pathlib import Path
 import pytest
 
 import datasets  # noqa: F401 - registers them
+import trainers  # noqa: F401 - declares them
 
 # Behaves as the file "behaviour.json" beside it says, by the run's seed: a list of what to do at
 # each call, the last for all later calls. Adds a line to "calls.txt" per call.
 FAKE_TRAIN = """
 import argparse, json, os, signal, sys, time
 from pathlib import Path
+from coop_cmp.config import pairs, resolve
+from coop_cmp.errors import UserError
+from coop_cmp.results.identity import claim, flatten, identify, read_identity
+from coop_cmp.results.records import REQUIRED_METRICS
+from coop_cmp.settings import read_declarations
+
+read_declarations(Path(__file__).parent / "trainers")
 
 def main():
     parser = argparse.ArgumentParser()
@@ -28,42 +36,57 @@ def main():
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--eval-only", action="store_true")
+    parser.add_argument("--redo", action="store_true")
     parser.add_argument("opts", nargs=argparse.REMAINDER)
     args = parser.parse_args()
-    opts = dict(zip(args.opts[::2], args.opts[1::2]))
+    opts = pairs(args.opts)
     out, here = Path(args.output_dir), Path(__file__).parent
     with open(here / "calls.txt", "a") as file:
         file.write(f"{out}\\n")
     calls = (here / "calls.txt").read_text().splitlines().count(str(out))
     steps = json.loads((here / "behaviour.json").read_text()).get(str(args.seed), ["good"])
     step = steps[min(calls, len(steps)) - 1]
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES")
     print("epoch [1/2] of", step, "threads", os.environ.get("OMP_NUM_THREADS"),
-          "on", args.device, "of", repr(os.environ.get("CUDA_VISIBLE_DEVICES")))
+          "on", args.device, "of", repr(gpu))
     if args.eval_only and not (Path(args.model_dir) / "results.json").exists():
         sys.exit("evaluated before it was trained")
-    if step == "crash": raise RuntimeError("the loss exploded")
-    if step == "user error": sys.exit(2)
+    files = {"--dataset-config-file": args.dataset_config_file, "--config-file": args.config_file}
+    given = {"TRAINER.NAME": args.trainer, "MODEL.BACKBONE.NAME": args.backbone, "SEED": args.seed}
+    tested = read_identity(args.model_dir) if args.eval_only else None
+    identity = identify(flatten(resolve(here, files, given, opts)),
+                        tested.as_training() if tested else None)
+    try:
+        claim(out, identity, args.redo)
+    except UserError as error:
+        print(error)
+        sys.exit(2)
+    if step == f"crash on {gpu}" or step == "crash": raise RuntimeError("the loss exploded")
+    if step == "memory" and len(list(here.glob("active*"))): raise MemoryError("CUDA out of memory")
+    if step == "user error": print("error: no such folder"); sys.exit(2)
+    if step == "io error": sys.exit(74)
     if step == "die": os.kill(os.getpid(), signal.SIGKILL)
     if step == "hang": time.sleep(60)
-    if step == "slow": time.sleep(0.7)
+    if step == "slow":
+        (here / f"active{args.seed}").touch()
+        time.sleep(0.7)
+        (here / f"active{args.seed}").unlink()
+    if step == "edit": (here / "configs/trainers/CoOp/glyph.yaml").write_text("OPTIM: {LR: 0.5}")
     if step == "nothing": return
     twin = args.trainer.endswith("_CMP")
     accuracy = 0.5 + args.seed / 100 + 0.1 * twin + 0.01 * ("TEST.SPLIT" in opts)
     if step == "nan": accuracy = float("nan")
-    names = ("accuracy", "ece", "ace", "mce", "weighted_mce", "nll")
+    model = Path(args.model_dir, "model.txt") if args.eval_only else out / "model.txt"
+    if not args.eval_only: model.write_text(f"learned at call {calls}")
     results = {
-        "schema": 99 if step == "schema" else 1,
-        "trainer": args.trainer, "backbone": args.backbone, "weights": "none",
-        "dataset": Path(args.dataset_config_file).stem.capitalize(),
-        "shots": int(opts.get("DATASET.NUM_SHOTS", -1)), "seed": args.seed, "subsample": "all",
-        "lambda": float(opts["TRAINER.CMP.LAMBDA"]) if twin else None,
-        "form": opts["TRAINER.CMP.FORM"] if twin else None,
-        "split": opts.get("TEST.SPLIT", "test"),
-        "metrics": {name: accuracy / (i + 1) for i, name in enumerate(names)},
-        "bins": {"n_bins": 10, "closed": "right"},
+        "schema": 99 if step == "schema" else 2, **identity.as_record(),
+        "weights": {"name": "none", "digest": "0"}, "checkpoint": model.read_text(),
+        "images": "val" if "TEST.SPLIT" in opts else "test",
+        "metrics": {name: accuracy / (i + 1) for i, name in enumerate(REQUIRED_METRICS)},
         "sizes": {"classes": 10, "train": 80, "test": 40 if "TEST.SPLIT" in opts else 100,
-                  "trainable": 1},
-        "seconds": {"total": 2.0, "test": 1.0}, "versions": {}, "notes": [],
+                  "trainable": int(not args.trainer.startswith("Zeroshot"))},
+        "seconds": {"total": 2.0, "test": 1.0}, "machine": {}, "versions": {}, "commit": None,
+        "notes": [],
     }
     text = json.dumps(results)
     (out / "results.json").write_text(text[:40] if step == "garbage" else text)
@@ -78,6 +101,7 @@ if __name__ == "__main__":
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     (tmp_path / "train.py").write_text(FAKE_TRAIN)
+    (tmp_path / "trainers").symlink_to(Path(__file__).parents[2] / "trainers")
     for name in ("digits", "digits_noise", "food101"):
         file = tmp_path / "configs/datasets" / f"{name}.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +138,7 @@ def start_sweep(root: Path, *more: str, ignore: int | None = None) -> subprocess
         if ignore is not None:
             signal.signal(ignore, signal.SIG_IGN)
 
-    command = [sys.executable, "-m", "coop_cmp.sweep", *arguments(root, *more)]
+    command = [sys.executable, "-m", "coop_cmp.commands.sweep", *arguments(root, *more)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(
         command,

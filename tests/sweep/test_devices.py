@@ -8,11 +8,11 @@ import re
 import pytest
 
 import datasets  # noqa: F401 - registers them
+from coop_cmp.commands.sweep import main
 from coop_cmp.errors import UserError
-from coop_cmp.sweep.__main__ import main
+from coop_cmp.results.project import Project
+from coop_cmp.results.run import Run
 from coop_cmp.sweep.devices import environment_for, visible_gpus
-from coop_cmp.sweep.grid import Run
-from coop_cmp.sweep.project import Project
 from tests.sweep.conftest import arguments, calls
 
 
@@ -70,3 +70,23 @@ def test_runs_are_told_their_device_so_that_none_falls_back_to_another(root, thr
 def test_a_device_that_does_not_exist_is_refused(root):
     with pytest.raises(UserError, match="--devices: expected cpu, mps, cuda or cuda:N, got 'gpu'"):
         main(arguments(root, "--devices", "gpu"))
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [(0, []), (6, []), (18, "driver/library version mismatch.*--devices cpu")],
+)
+def test_a_driver_that_does_not_answer_is_no_silent_sweep_on_the_cpu(
+    tmp_path, monkeypatch, code, expected
+):
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\necho 'Failed: driver/library version mismatch'\nexit {code}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tool.parent), prepend=os.pathsep)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if expected == []:
+        assert visible_gpus() == []
+    else:
+        with pytest.raises(UserError, match=expected):
+            visible_gpus()

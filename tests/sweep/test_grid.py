@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import datasets  # noqa: F401 - registers them
+from coop_cmp.commands.sweep import main
 from coop_cmp.errors import UserError
-from coop_cmp.sweep.__main__ import main
 from coop_cmp.sweep.grid import Grid, parse_grid
 from tests.sweep.conftest import arguments, calls
 

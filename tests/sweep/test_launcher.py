@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,10 +11,10 @@ import sys
 import pytest
 
 import datasets  # noqa: F401 - registers them
-from coop_cmp.sweep.__main__ import main
-from coop_cmp.sweep.grid import Run
+from coop_cmp.commands.sweep import main
+from coop_cmp.results.project import Project
+from coop_cmp.results.run import Run
 from coop_cmp.sweep.process import ForkedProcess, RunLock
-from coop_cmp.sweep.project import Project
 from tests.sweep.conftest import arguments, behave, calls, start_sweep, wait_until
 
 
@@ -83,14 +84,14 @@ def test_a_run_without_results_to_trust_is_reported_and_stays_out_of_the_table(
 
 def test_a_run_past_its_time_limit_is_ended(root, capsys):
     behave(root, {1: ["hang"]})
-    assert main(arguments(root, "--seeds", "1", "2", "--time-limit", "0.02")) == 1
-    assert "ended at its time limit of 1 s" in capsys.readouterr().err
+    assert main(arguments(root, "--seeds", "1", "2", "--time-limit", "0.15")) == 1
+    assert "ended at its time limit of 9 s" in capsys.readouterr().err
     assert "digits/CoOp/GlyphCLIP_8shots/seed2" in calls(root)
 
 
 def test_results_of_a_run_that_failed_after_writing_them_stay_out_of_the_table(root, capsys):
     behave(root, {1: ["late crash"], 2: ["late hang"], 3: ["late crash", "good"]})
-    assert main(arguments(root, "--time-limit", "0.04")) == 1
+    assert main(arguments(root, "--time-limit", "0.15")) == 1
     out, err = capsys.readouterr()
     assert "seed1: ended with exit code 1" in err
     assert "seed2: ended at its time limit" in err
@@ -182,3 +183,62 @@ def test_a_lock_is_exclusive_until_it_is_released(tmp_path):
     second = RunLock.take(tmp_path / "run")
     assert second is not None
     second.release()
+
+
+def attempts(root, seed):
+    """The devices on which a run was tried, from its log."""
+    log = (root / f"output/digits/CoOp/GlyphCLIP_8shots/seed{seed}/sweep.log").read_text()
+    return re.findall(r"== attempt \d on (\S+)", log)
+
+
+def test_a_failed_run_is_tried_again_on_another_device(root, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    behave(root, {1: ["crash on 0"], 2: ["slow"]})
+    assert main(arguments(root, "--seeds", "1", "2", "--devices", "cuda:0", "cuda:1")) == 0
+    assert attempts(root, 1) == ["cuda:0", "cuda:1"]
+
+
+def test_a_device_on_which_everything_fails_at_once_is_retired(root, monkeypatch, capsys):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    seeds = range(1, 9)
+    behave(root, {seed: ["crash on 0"] for seed in seeds})
+    words = ("--seeds", *map(str, seeds), "--devices", "cuda:0", "cuda:1")
+    assert main(arguments(root, *words)) == 0
+    assert capsys.readouterr().out.count("cuda:0 is retired: 3 runs in a row failed") == 1
+    tried = [device for seed in seeds for device in attempts(root, seed)]
+    assert (tried.count("cuda:0"), tried.count("cuda:1")) == (3, 8)
+
+
+def test_with_no_device_left_the_rest_is_not_started_and_the_cause_is_said_once(root, capsys):
+    seeds = [str(seed) for seed in range(1, 9)]
+    behave(root, {seed: ["crash"] for seed in range(1, 9)})
+    assert main(arguments(root, "--seeds", *seeds, "--jobs", "1")) == 1
+    assert len(calls(root)) == 3
+    err = capsys.readouterr().err
+    assert "8 of the runs failed" in err
+    assert err.count("RuntimeError: the loss exploded") == 1
+    assert err.count("no device is left to run on") == 1
+    assert "more for the same reason" in err
+
+
+def test_a_run_out_of_memory_is_repeated_alone_on_its_device(root, capsys):
+    behave(root, {1: ["slow"], 2: ["memory"], 3: ["slow"], 4: ["slow"]})
+    assert main(arguments(root, "--seeds", "1", "2", "3", "4", "--jobs", "2")) == 0
+    out = capsys.readouterr().out
+    assert "again  digits/CoOp/GlyphCLIP_8shots/seed2: ended with exit code 1, now alone" in out
+
+
+def test_an_io_error_is_no_mistake_of_the_user(root, capsys):
+    behave(root, {1: ["io error", "good"]})
+    assert main(arguments(root, "--seeds", "1")) == 0
+    assert "an input or output error of the system" in capsys.readouterr().out
+
+
+def test_a_mistake_that_two_runs_had_is_not_made_by_all_others(root, capsys):
+    seeds = [str(seed) for seed in range(1, 7)]
+    behave(root, {seed: ["user error"] for seed in range(1, 7)})
+    assert main(arguments(root, "--seeds", *seeds, "--jobs", "1")) == 1
+    assert len(calls(root)) == 2
+    err = capsys.readouterr().err
+    assert err.count("error: no such folder") == 1
+    assert "not started, after the same mistake in 2 runs" in err

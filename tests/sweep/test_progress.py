@@ -7,17 +7,23 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import datasets  # noqa: F401 - registers them
-from coop_cmp.report.summary import percent, summary
-from coop_cmp.sweep.__main__ import main
-from coop_cmp.sweep.grid import Grid, Run
-from coop_cmp.sweep.process import Attempt
+from coop_cmp.commands.sweep import main
+from coop_cmp.report.summary import figure, summary
+from coop_cmp.results.project import Project
+from coop_cmp.results.run import Run
+from coop_cmp.sweep.grid import Grid
+from coop_cmp.sweep.process import Attempt, Trial
 from coop_cmp.sweep.progress import Progress
-from coop_cmp.sweep.timing import Estimator, duration
+from coop_cmp.sweep.timing import Estimator, duration, kind_of
+from tests.conftest import ROOT
+from tests.runs import finish, finish_with
 from tests.sweep.conftest import arguments, behave, calls
 
 
@@ -63,37 +69,85 @@ def test_a_terminal_shows_each_run_with_its_epoch_and_the_count(root, monkeypatc
 
 def running_since(seconds: float, run: Run) -> Attempt:
     """A run that was started so long ago; nobody will ask after its lock and process."""
-    return Attempt(run, None, None, Path("log"), started=time.monotonic() - seconds)  # type: ignore[arg-type]
+    started = time.monotonic() - seconds
+    return Attempt(Trial(run), "cpu", None, None, Path("log"), started)  # type: ignore[arg-type]
 
 
 def test_times_are_estimated_from_the_most_similar_runs():
     estimator = Estimator()
     run = Run("digits", "CoOp", "GlyphCLIP", 8)
-    assert estimator.expect(run) is None
-    assert estimator.total([run], 1) is None
+    assert estimator.expect(kind_of(run)) is None
+    assert estimator.total({kind_of(run): 1}, 1) is None
     estimator.add(run, 10.0)
     estimator.add(Run("digits", "CoOp", "GlyphCLIP", 1), 2.0)
-    assert estimator.expect(Run("digits", "CoOp_CMP", "GlyphCLIP", 8, 3, 0.5)) == 10.0
-    assert estimator.expect(Run("digits", "CoOp", "GlyphCLIP", 4)) == 6.0
-    assert estimator.total([run] * 6, 2) == 30.0
-    assert estimator.total([run], 8) == 10.0, "one run is not done eight at a time"
-    left = Progress(2, 1, 8, estimator).time_left([run], {0: running_since(4.0, run)})
-    assert left == ", about 6 s left"
+    assert estimator.expect(kind_of(Run("digits", "CoOp_CMP", "GlyphCLIP", 8, 3, 0.5))) == 10.0
+    assert estimator.expect(kind_of(Run("digits", "CoOp", "GlyphCLIP", 4))) == 6.0
+    assert estimator.total({kind_of(run): 6}, 2) == 30.0
+    assert estimator.total({kind_of(run): 1}, 8) == 10.0, "one run is not done eight at a time"
+    progress = Progress(2, 1, 8, estimator)
+    progress.begin([run])
+    assert progress.time_left({0: running_since(4.0, run)}) == ", about 6 s left"
+    progress.failed(run, "on purpose")
+    assert progress.time_left({}) == ""
     evaluation = Run("digits_blur", "CoOp", "GlyphCLIP", 8, source="digits")
-    assert estimator.expect(evaluation) is None
+    assert estimator.expect(kind_of(evaluation)) is None
     estimator.add(Run("digits", "ZeroshotCLIP", "GlyphCLIP"), 1.0)
-    assert estimator.expect(evaluation) == 1.0
-    assert estimator.expect(Run("digits", "MaPLe", "GlyphCLIP", 8)) == 6.0
+    assert estimator.expect(kind_of(evaluation)) == 1.0
+    assert estimator.expect(kind_of(Run("digits", "MaPLe", "GlyphCLIP", 8))) == 6.0
     assert [duration(s) for s in (5, 60, 75, 3900, 90000)] == [
         "5 s", "1 min", "1 min 15 s", "1 h 5 min", "1 d 1 h",
     ]  # fmt: skip
 
 
-def test_one_seed_has_no_deviation_and_varying_settings_get_a_column():
-    assert percent([0.5]) == "50.00"
-    assert percent([0.5, 0.52]) == "51.00 ± 1.41"
-    metrics = {"metrics": {"accuracy": 0.5, "ece": 0.1, "ace": 0.1, "mce": 0.2}}
+def test_a_tick_does_not_look_at_every_run(monkeypatch):
+    """The time left is a sum over kinds of runs, however many there are of each."""
+    estimator = Estimator()
+    runs = Grid(("digits",), ("CoOp", "CoOp_CMP"), lambdas=(0.1, 0.2), seeds=range(500)).runs()
+    progress = Progress(len(runs), 0, 2, estimator)
+    progress.begin(runs)
+    estimator.add(runs[0], 10.0)
+    asked: list[object] = []
+    plain = estimator.expect
+    monkeypatch.setattr(estimator, "expect", lambda kind: asked.append(kind) or plain(kind))
+    assert progress.time_left({}) == ", about 2 h 5 min left"
+    assert len(asked) == 1
+
+
+def test_one_seed_has_no_deviation_and_varying_settings_get_a_column(tmp_path):
+    assert figure([0.5]) == "50.00"
+    assert figure([0.5, 0.52]) == "51.00 ± 1.41"
+    assert figure([0.5, 0.52], "nll") == "0.510 ± 0.014"
+    project = Project(ROOT, tmp_path)
     runs = Grid(("digits",), ("CoOp",), shots=(1, 2), seeds=(1,)).runs()
-    header = summary([(run, metrics) for run in runs]).splitlines()[0]
+    for run in runs:
+        finish(project, run)
+    header = summary(project.frame(runs)).splitlines()[0]
     names = [name.strip() for name in header.strip("|").split("|")]
-    assert names == ["trainer", "shots", "seeds", "accuracy", "ECE", "ACE", "MCE"]
+    assert names == ["trainer", "shots", "seeds", "accuracy", "ECE", "ACE", "MCE", "NLL"]
+
+
+def test_runs_with_other_options_get_a_row_of_their_own_that_says_so(tmp_path):
+    project = Project(ROOT, tmp_path)
+    plain = Run("digits", "CoOp", "GlyphCLIP", 8)
+    other = replace(plain, options=(("OPTIM.LR", "0.5"),), tag="fast")
+    for seed in (1, 2):
+        finish(project, replace(plain, seed=seed), accuracy=0.9)
+        finish(project, replace(other, seed=seed), accuracy=0.1)
+    runs = [replace(run, seed=seed) for run in (plain, other) for seed in (1, 2)]
+    rows = summary(project.frame(runs)).splitlines()[2:4]
+    assert "OPTIM.LR=0.002" in rows[0]
+    assert "| 90.00 ± 0.00" in rows[0]
+    assert "OPTIM.LR=0.5" in rows[1]
+    assert "| 10.00 ± 0.00" in rows[1]
+
+
+def test_the_change_by_the_penalty_has_an_interval(tmp_path):
+    project = Project(ROOT, tmp_path)
+    rank = np.random.default_rng(0).permutation(400) / 400
+    runs = Grid(("digits",), ("CoOp", "CoOp_CMP")).runs()
+    for run in runs:
+        rate = 0.8 if run.lam is None else 0.81 + run.seed / 100
+        finish_with(project, run, np.full(400, 0.9), rank < rate, accuracy=rate, ece=0.9 - rate)
+    line = summary(project.frame(runs)).splitlines()[4]
+    assert line.startswith("| by CMP")
+    assert re.search(r"\| \+3\.00 \(\+0\.\d\d to \+5\.\d\d\) \* +\| -3\.00 \(-5", line), line

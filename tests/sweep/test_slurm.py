@@ -12,9 +12,9 @@ import pytest
 
 import datasets  # noqa: F401 - registers them
 from coop_cmp.errors import UserError
+from coop_cmp.results.project import Project
 from coop_cmp.sweep.grid import Grid
 from coop_cmp.sweep.launcher import Settings
-from coop_cmp.sweep.project import Project
 from coop_cmp.sweep.slurm import group, launch, parameters
 from tests.sweep.conftest import behave, calls
 

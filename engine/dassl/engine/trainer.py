@@ -19,7 +19,6 @@ from yacs.config import CfgNode
 from .base import TrainerBase
 from .progress import EpochProgress, on_terminal
 from .resume import carry_best
-from .run_config import refuse_other_run, write_config
 from .simple_net import SimpleNet
 
 __all__ = [
@@ -102,10 +101,8 @@ class SimpleTrainer(TrainerBase):
                 )
             carry_best(self.cfg.RESUME, self.output_dir, names)
         else:
-            refuse_other_run(self.cfg)
             self.start_epoch = self.resume_model_if_exist(self.output_dir)
         self.epoch = max(self.start_epoch - 1, 0)
-        write_config(self.cfg)
         self.init_writer(os.path.join(self.output_dir, "tensorboard"))
         self.time_start = time.time()
 

@@ -1,5 +1,4 @@
-"""``python -m coop_cmp.sweep.protocols``: tests of what was learned on classes or images of another
-kind.
+"""``python -m coop_cmp.commands.protocols``: tests on classes or images of another kind.
 
 base2new: train on the first half of the classes, test on both halves.
 transfer: train on one data set, test on others with their own class names.
@@ -17,18 +16,22 @@ from typing import Any
 import yaml
 from tabulate import tabulate
 
+from coop_cmp.cli import guarded
 from coop_cmp.errors import UserError
-from coop_cmp.report.summary import percent
-from coop_cmp.sweep.__main__ import add_grid_arguments, axes_of
+from coop_cmp.losses.names import split_trainer
+from coop_cmp.report.summary import LEGEND, changes, figure
+from coop_cmp.results.compare import Comparer
+from coop_cmp.results.project import Project
+from coop_cmp.results.run import Run, is_zero_shot, number_text
 from coop_cmp.sweep.cli import (
+    add_grid_arguments,
     add_launch_arguments,
     add_project_arguments,
+    axes_of,
     execute,
-    guarded,
     project_of,
 )
-from coop_cmp.sweep.grid import Run, is_zero_shot, number_text, parse_grid
-from coop_cmp.sweep.project import Project
+from coop_cmp.sweep.grid import parse_grid
 
 Columns = dict[str, Run]
 
@@ -54,7 +57,7 @@ def elsewhere(run: Run, targets: Sequence[str]) -> Columns:
 def published_settings(project: Project, protocol: str, run: Run) -> Run:
     """The run with what its method's authors set in this protocol, in a directory of its own."""
     text = (project.root / "configs" / "protocols" / f"{protocol}.yaml").read_text(encoding="utf-8")
-    options = yaml.safe_load(text).get(run.trainer.removesuffix("_CMP"))
+    options = yaml.safe_load(text).get(split_trainer(run.trainer)[0])
     if not options or run.backbone == "GlyphCLIP":
         return run
     pairs = tuple((key, str(value)) for key, value in options.items())
@@ -67,32 +70,52 @@ def table(
     metric: str,
     last: str,
     combine: Callable[[list[float]], float],
+    comparer: Comparer,
 ) -> str:
     """A row per method, a column per test with mean and deviation over seeds, and one for all.
 
     Args:
         last: the head of the last column, which combines the means of the others.
     """
-    rows: dict[Run, dict[str, list[float]]] = {}
+    methods: dict[Run, dict[str, list[Run]]] = {}
     for columns in tests:
         first = replace(next(iter(columns.values())), seed=0)
-        row = rows.setdefault(first, {name: [] for name in columns})
+        row = methods.setdefault(first, {name: [] for name in columns})
         for name, run in columns.items():
-            results = project.state(run).results
-            if results is not None:
-                row[name].append(results["metrics"][metric])
+            row[name] = list(dict.fromkeys([*row[name], run]))
     lines = []
-    for run, row in rows.items():
-        whole = percent([combine([mean(v) for v in row.values()])]) if all(row.values()) else "-"
-        lam = "-" if run.lam is None else number_text(run.lam)
-        lines.append([run.trainer, lam, *map(percent, row.values()), whole])
-    head = ["trainer", "lambda", *next(iter(rows.values())), last]
+    for method, row in methods.items():
+        frames = {name: project.frame(runs) for name, runs in row.items()}
+        values = [list(frame[metric]) if len(frame) else [] for frame in frames.values()]
+        whole = figure([combine([mean(v) for v in values])], metric) if all(values) else "-"
+        lam = "-" if method.lam is None else number_text(method.lam)
+        lines.append([method.trainer, lam, *(figure(v, metric) for v in values), whole])
+        if method.baseline:
+            plain = {name: [run.baseline for run in runs] for name, runs in row.items()}
+            found = [_change(project, frames[n], plain[n], metric, comparer) for n in row]
+            if any(text != "-" for text in found):
+                term = split_trainer(method.trainer)[1]
+                lines.append([f"by {term}", "", *found, ""])
+    head = ["trainer", "lambda", *next(iter(methods.values())), last]
     return tabulate(lines, head, tablefmt="github", disable_numparse=True)
+
+
+def _change(
+    project: Project, ours: Any, plain: Sequence[Any], metric: str, comparer: Comparer
+) -> str:
+    """The change against the runs of the plain method, with its interval."""
+    theirs = project.frame(plain)
+    if not len(ours) or not len(theirs):
+        return "-"
+    found = changes(ours, theirs, [metric], comparer)
+    return found[0] if found else "-"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code: 1 when a run failed."""
-    parser = argparse.ArgumentParser(prog="python -m coop_cmp.sweep.protocols", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m coop_cmp.commands.protocols", description=__doc__
+    )
     parser.add_argument("protocol", choices=("base2new", "transfer"))
     add_grid_arguments(parser)
     add_project_arguments(parser)
@@ -117,10 +140,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     runs = list(dict.fromkeys(run for columns in tests for run in columns.values()))
     complete = execute(args, project, runs)
     if not args.dry_run:
-        print(f"\nAccuracy\n{table(project, tests, 'accuracy', *last)}")
+        comparer = Comparer()
         average = ("mean", mean) if args.protocol == "base2new" else last
-        print(f"\nECE\n{table(project, tests, 'ece', *average)}")
-        print("Percent; mean ± standard deviation over seeds; the last column from the means.")
+        for title, metric, column in (
+            ("Accuracy", "accuracy", last),
+            ("ECE", "ece", average),
+            ("NLL", "nll", average),
+        ):
+            print(f"\n{title}\n{table(project, tests, metric, *column, comparer)}")
+        print(f"{LEGEND} The last column is made of the means.")
     return 0 if complete or args.dry_run else 1
 
 

@@ -1,4 +1,4 @@
-"""``python -m coop_cmp.sweep.selection``: the line search for lambda.
+"""``python -m coop_cmp.commands.selection``: the line search for lambda.
 
 Every weight is trained with every seed, tested on the few-shot validation part, and the one with
 the lowest mean error there is chosen, the method without the penalty being one of the candidates.
@@ -10,27 +10,32 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 from tabulate import tabulate
 
+from coop_cmp.cli import guarded
 from coop_cmp.errors import UserError
-from coop_cmp.report.summary import percent
-from coop_cmp.results import PREDICTIONS_FILE, read_predictions
-from coop_cmp.sweep.__main__ import add_grid_arguments, axes_of
+from coop_cmp.losses.names import split_trainer, twin_of
+from coop_cmp.report.summary import change, counterparts, figure
+from coop_cmp.results.compare import Comparer
+from coop_cmp.results.project import Project
+from coop_cmp.results.run import LAMBDAS, Run, number_text
 from coop_cmp.sweep.cli import (
+    add_grid_arguments,
     add_launch_arguments,
     add_project_arguments,
+    axes_of,
     execute,
-    guarded,
     project_of,
 )
-from coop_cmp.sweep.grid import LAMBDAS, Run, number_text, parse_grid
-from coop_cmp.sweep.project import Project
+from coop_cmp.sweep.grid import parse_grid
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 METRICS = ("ece", "ace", "mce", "weighted_mce")
 NO_VALIDATION = ("ImageNet", "DigitsNoise", "DigitsBlur", "DigitsRotate", "DigitsInvert")
@@ -43,22 +48,30 @@ _ON_TEST_SET = (
 
 @dataclass(frozen=True)
 class Candidate:
-    """One weight of the penalty (None: without it) and its errors by seed."""
+    """One weight of the penalty (None: without it) with its runs, by seed.
+
+    Attributes:
+        validation: Rows of the tests on the validation part.
+        test: Rows of the tests on the test set.
+    """
 
     lam: float | None
-    validation: tuple[float, ...]
-    test: tuple[float, ...]
-    accuracy: tuple[float, ...]
+    validation: pd.DataFrame
+    test: pd.DataFrame
 
     @property
     def label(self) -> str:
         return "no penalty" if self.lam is None else number_text(self.lam)
 
+    def values(self, part: str, metric: str) -> list[float]:
+        """The metric of each seed on ``validation`` or ``test``."""
+        return list(getattr(self, part)[metric])
 
-def choose(candidates: Sequence[Candidate], part: str) -> Candidate:
+
+def choose(candidates: Sequence[Candidate], part: str, metric: str) -> Candidate:
     """The candidate with the lowest mean error on ``validation`` or ``test``; of equals the
     weakest penalty."""
-    return min(candidates, key=lambda c: (mean(getattr(c, part)), c.lam or 0))
+    return min(candidates, key=lambda c: (mean(c.values(part, metric)), c.lam or 0))
 
 
 def refuse_test_sets(project: Project, datasets: Iterable[str]) -> None:
@@ -68,16 +81,7 @@ def refuse_test_sets(project: Project, datasets: Iterable[str]) -> None:
             raise UserError(_ON_TEST_SET.format(name))
 
 
-def _same_images(project: Project, tests: Sequence[tuple[Run, Mapping[str, Any]]]) -> bool:
-    """Whether two runs were tested on the same images, as far as their labels tell."""
-    if len({results["sizes"].get("test") for _, results in tests}) > 1:
-        return False
-    files = (project.directory(run) / PREDICTIONS_FILE for run, _ in tests)
-    one, other = (read_predictions(file).labels for file in files)
-    return np.array_equal(one, other)
-
-
-def collect(project: Project, runs: Sequence[Run], metric: str) -> dict[Run, list[Candidate]]:
+def collect(project: Project, runs: Sequence[Run]) -> dict[Run, list[Candidate]]:
     """The candidates of each method, by its run without seed and weight.
 
     Only weights whose runs are complete for all seeds take part.
@@ -85,76 +89,82 @@ def collect(project: Project, runs: Sequence[Run], metric: str) -> dict[Run, lis
     Raises:
         UserError: if the validation part of a data set is its test set.
     """
-    groups: dict[Run, dict[Run, list[tuple[Mapping[str, Any], Mapping[str, Any]]]]] = {}
-    incomplete: set[Run] = set()
+    seeds: dict[Run, list[Run]] = {}
     for run in (run for run in runs if run.training is None):
-        method = replace(run, trainer=run.trainer.removesuffix("_CMP"), seed=0, lam=None, form=None)
-        setting = replace(run, seed=0)
-        test = project.state(run).results
-        on_validation = replace(run, split="val")
-        validation = project.state(on_validation).results
-        if test is None or validation is None:
-            incomplete.add(setting)
+        seeds.setdefault(replace(run, seed=0), []).append(run)
+    found: dict[Run, list[Candidate]] = {}
+    for setting, members in seeds.items():
+        test = project.frame(members)
+        validation = project.frame([replace(run, split="val") for run in members])
+        candidates = found.setdefault(setting.baseline or setting, [])
+        if len(test) < len(members) or len(validation) < len(members):
             continue
         # A folder of one's own may have no validation part, which its images alone tell.
-        if _same_images(project, [(run, test), (on_validation, validation)]):
-            raise UserError(_ON_TEST_SET.format(run.dataset))
-        pair = (validation["metrics"], test["metrics"])
-        groups.setdefault(method, {}).setdefault(setting, []).append(pair)
-    return {
-        method: [
-            Candidate(
-                setting.lam,
-                tuple(validation[metric] for validation, _ in pairs),
-                tuple(test[metric] for _, test in pairs),
-                tuple(test["accuracy"] for _, test in pairs),
-            )
-            for setting, pairs in settings.items()
-            if setting not in incomplete
-        ]
-        for method, settings in groups.items()
-    }
+        if set(test["images"]) & set(validation["images"]):
+            raise UserError(_ON_TEST_SET.format(setting.dataset))
+        candidates.append(Candidate(setting.lam, validation, test))
+    return found
 
 
 def describe(method: Run, candidates: Sequence[Candidate], metric: str) -> str:
     """The search of one method as a table with its verdict."""
-    chosen, best = choose(candidates, "validation"), choose(candidates, "test")
+    chosen, best = (choose(candidates, part, metric) for part in ("validation", "test"))
     name = metric.upper().replace("_", " ")
     header = ["lambda", f"validation {name}", f"test {name}", "test accuracy", ""]
     rows = []
     for candidate in candidates:
         marks = ["chosen"] if candidate is chosen else []
         marks += ["best on test"] if candidate is best else []
-        parts = (candidate.validation, candidate.test, candidate.accuracy)
-        rows.append([candidate.label, *map(percent, parts), ", ".join(marks)])
+        parts = (("validation", metric), ("test", metric), ("test", "accuracy"))
+        figures = [figure(candidate.values(part, key), key) for part, key in parts]
+        rows.append([candidate.label, *figures, ", ".join(marks)])
     table = tabulate(rows, header, tablefmt="github", disable_numparse=True)
     verdict = f"{method.trainer} on {method.dataset}, {method.shots} shots: {chosen.label}"
     if best is chosen:
         verdict += ", which the test set would have chosen too"
     else:
-        loss = 100 * (mean(chosen.test) - mean(best.test))
-        verdict += f"; the test set would have chosen {best.label} (test {name} {loss:.2f} lower)"
-    return f"{table}\n{verdict}."
+        loss = mean(chosen.values("test", metric)) - mean(best.values("test", metric))
+        verdict += (
+            f"; the test set would have chosen {best.label} (test {name} {100 * loss:.2f} lower)"
+        )
+    return f"{table}\n{verdict}.{_doubt(chosen, candidates, metric)}"
+
+
+def _doubt(chosen: Candidate, candidates: Sequence[Candidate], metric: str) -> str:
+    """Whether the choice can be told from no penalty on the images it was made on."""
+    plain = next((candidate for candidate in candidates if candidate.lam is None), chosen)
+    if plain is chosen:
+        return ""
+    pairs = counterparts(chosen.validation, plain.validation)
+    found = Comparer().compare(pairs, metric)
+    if found is None or found.holds:
+        return ""
+    return (
+        f" The validation part cannot tell it from no penalty: {change(found, metric)}, "
+        "so it is as good as a guess."
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code: 1 when a run failed."""
-    parser = argparse.ArgumentParser(prog="python -m coop_cmp.sweep.selection", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m coop_cmp.commands.selection", description=__doc__
+    )
     parser.add_argument("--metric", choices=METRICS, default="ece", help="what to minimise")
     add_grid_arguments(parser)
     add_project_arguments(parser)
     add_launch_arguments(parser)
     args = parser.parse_args(arguments)
     axes = {"trainers": ["CoOp"], "lambdas": LAMBDAS, "validate": True, **axes_of(args)}
-    baselines = [name.removesuffix("_CMP") for name in axes["trainers"]]
-    axes["trainers"] = [name for base in baselines for name in (base, f"{base}_CMP")]
+    baselines = [split_trainer(name)[0] for name in axes["trainers"]]
+    axes["trainers"] = [name for base in baselines for name in (base, twin_of(base))]
     project = project_of(args)
     grid = parse_grid(axes, "the command line")
     refuse_test_sets(project, grid.datasets)
     runs = grid.runs()
     complete = execute(args, project, runs)
     if not args.dry_run:
-        for method, candidates in collect(project, runs, args.metric).items():
+        for method, candidates in collect(project, runs).items():
             if candidates:
                 print(f"\n{describe(method, candidates, args.metric)}")
     return 0 if complete or args.dry_run else 1

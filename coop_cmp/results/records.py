@@ -1,12 +1,19 @@
-"""What a run leaves behind: ``results.json`` and ``predictions.npz``, written and read safely."""
+"""What a run leaves behind, written and read safely.
+
+``results.json`` holds its identity, its metrics and the circumstances; ``outcomes.npz`` what the
+model said about each image in a few numbers, for tables, intervals and most figures;
+``predictions.npz`` all logits.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 import zipfile
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,34 +22,38 @@ import numpy as np
 
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write, write_json
+from coop_cmp.results.identity import Identity
 
-SCHEMA = 1
+SCHEMA = 2
 RESULTS_FILE = "results.json"
 PREDICTIONS_FILE = "predictions.npz"
+OUTCOMES_FILE = "outcomes.npz"
 
 FIELDS: dict[str, tuple[type, ...]] = {
-    "trainer": (str,),
-    "dataset": (str,),
-    "backbone": (str,),
-    "weights": (str,),
-    "shots": (int,),
-    "seed": (int,),
-    "subsample": (str,),
-    "lambda": (float, int, type(None)),
-    "form": (str, type(None)),
-    "split": (str,),
+    "settings": (dict,),
+    "training": (dict, type(None)),
+    "digest": (str,),
+    "group": (str,),
+    "pair": (str,),
+    "weights": (dict,),
+    "checkpoint": (str, type(None)),
+    "images": (str, type(None)),
     "metrics": (dict,),
-    "bins": (dict,),
     "sizes": (dict,),
     "seconds": (dict,),
+    "machine": (dict,),
     "versions": (dict,),
+    "commit": (str, type(None)),
     "notes": (list,),
 }
 REQUIRED_METRICS = ("accuracy", "ece", "ace", "mce", "weighted_mce", "nll")
+REQUIRED = (*(f"metrics.{name}" for name in REQUIRED_METRICS), "seconds.total", "sizes.test")
 # The only number that may be undefined: it compares correct with wrong predictions.
 OPTIONAL = ("metrics.auroc",)
 # Read in percent by mistake they would spoil a table. Rounding may carry them just past 1.
 SHARES = tuple(f"metrics.{name}" for name in REQUIRED_METRICS if name != "nll")
+# Without these nobody could say which run it is.
+LABELS = ("TRAINER.NAME", "DATASET.NAME", "MODEL.BACKBONE.NAME", "SEED", "TEST.SPLIT")
 
 
 @dataclass(frozen=True)
@@ -58,6 +69,50 @@ class Predictions:
     logits: np.ndarray
     labels: np.ndarray
     classnames: list[str]
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What a model said about each of N test images, in a few numbers.
+
+    Attributes:
+        images: Who the image is, a number made of its name, uint64 [N].
+        labels: int32 [N].
+        predicted: The class with the largest probability, int32 [N].
+        confidence: Its probability, float64 [N].
+        nll: Minus the logarithm of the label's probability, float64 [N].
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    predicted: np.ndarray
+    confidence: np.ndarray
+    nll: np.ndarray
+
+    @property
+    def correct(self) -> np.ndarray:
+        """1.0 where the prediction was right, else 0.0 [N]."""
+        return (self.predicted == self.labels).astype(np.float64)
+
+
+_OUTCOME_TYPES = {
+    "images": np.uint64,
+    "labels": np.int32,
+    "predicted": np.int32,
+    "confidence": np.float64,
+    "nll": np.float64,
+}
+
+
+def image_numbers(names: Sequence[str]) -> np.ndarray:
+    """A number for each image from its name alone, so that test sets can share images [N]."""
+    digests = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names]
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+
+
+def images_digest(images: np.ndarray) -> str:
+    """A digest of the images of a test set in their order."""
+    return hashlib.sha256(images.astype("<u8").tobytes()).hexdigest()[:16]
 
 
 def write_results(path: str | os.PathLike[str], record: dict[str, Any]) -> None:
@@ -78,10 +133,20 @@ def read_results(path: str | os.PathLike[str]) -> dict[str, Any]:
         record = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not a JSON file ({error}); run it again") from error
     _check(record, str(path))
     return record
+
+
+def refuse_other_model(directory: str | os.PathLike[str], checkpoint: str | None) -> None:
+    """Raise UserError if a directory holds the results of another model than this."""
+    path = Path(directory, RESULTS_FILE)
+    if path.exists() and read_results(path)["checkpoint"] != checkpoint:
+        raise UserError(
+            f'"{directory}" holds the test of another model; choose another --output-dir, or '
+            "--redo to replace it"
+        )
 
 
 def write_predictions(
@@ -112,6 +177,22 @@ def read_predictions(path: str | os.PathLike[str]) -> Predictions:
     return Predictions(logits, labels, [str(name) for name in classnames])
 
 
+def write_outcomes(path: str | os.PathLike[str], outcomes: Outcomes) -> None:
+    """Write what the model said about each image as an npz file."""
+    with atomic_write(path) as file:
+        np.savez(file, **{k: getattr(outcomes, k).astype(t) for k, t in _OUTCOME_TYPES.items()})
+
+
+def read_outcomes(path: str | os.PathLike[str]) -> Outcomes:
+    """Read what :func:`write_outcomes` wrote; anything else is refused with the path."""
+    arrays = read_npz(path)
+    sizes = {arrays[name].shape for name in _OUTCOME_TYPES if name in arrays}
+    right = [arrays[k].dtype == t for k, t in _OUTCOME_TYPES.items() if k in arrays]
+    if len(right) < len(_OUTCOME_TYPES) or not all(right) or len(sizes) > 1:
+        raise UserError(f"{path}: not the outcomes of a run; do it again")
+    return Outcomes(**{name: arrays[name] for name in _OUTCOME_TYPES})
+
+
 def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """All arrays of an npz file; nothing in it is unpickled."""
     try:
@@ -129,6 +210,11 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 def _check(record: Any, path: str) -> None:
     if not isinstance(record, dict):
         raise UserError(f"{path}: expected a JSON object, got {type(record).__name__}")
+    if record.get("schema") == 1:
+        raise UserError(
+            f"{path}: schema 1 does not tell the settings of its run, so nobody can say what its "
+            "numbers are of; do the run again (--redo)"
+        )
     if record.get("schema") != SCHEMA:
         raise UserError(
             f"{path}: schema {record.get('schema')!r} is unknown, this version reads {SCHEMA}"
@@ -139,17 +225,24 @@ def _check(record: Any, path: str) -> None:
         value = record[name]
         if not isinstance(value, types) or isinstance(value, bool):
             raise UserError(f"{path}: the field {name!r} has the wrong type: {value!r}")
-    metrics = record["metrics"]
-    for name in REQUIRED_METRICS:
-        if name not in metrics:
-            raise UserError(f"{path}: the metric {name!r} is missing")
-    _check_numbers(record, path)
+    for key in LABELS:
+        if key not in record["settings"]:
+            raise UserError(f"{path}: the setting {key} is missing")
+    try:
+        Identity.from_record(record)
+        _check_numbers(record, path)
+    except (ValueError, OverflowError) as error:
+        words = str(error) if isinstance(error, UserError) else f"{path}: {error}"
+        raise UserError(words) from error
 
 
 def _check_numbers(record: dict[str, Any], path: str) -> None:
-    numbers = {} if record["lambda"] is None else {"lambda": record["lambda"]}
+    numbers: dict[str, Any] = {}
     for group in ("metrics", "sizes", "seconds"):
         numbers.update({f"{group}.{name}": value for name, value in record[group].items()})
+    for name in REQUIRED:
+        if name not in numbers:
+            raise UserError(f"{path}: {name} is missing")
     for name, value in numbers.items():
         if value is None and name in OPTIONAL:
             continue

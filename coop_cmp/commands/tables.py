@@ -1,4 +1,4 @@
-"""``python -m coop_cmp.report.tables``: the paper's tables, from runs or to be run.
+"""``python -m coop_cmp.commands.tables``: the paper's tables, from runs or to be run.
 
 ``list`` names them; ``run NAME`` does the runs behind one; ``show NAME`` prints ours beside the
 paper's; ``embedded`` runs and shows the miniatures on the embedded data.
@@ -10,22 +10,17 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from coop_cmp.cli import guarded
 from coop_cmp.errors import UserError, closest
 from coop_cmp.files import atomic_write
 from coop_cmp.report.collect import Collector
 from coop_cmp.report.definitions import FIGURE, TITLES, names, table
 from coop_cmp.report.embedded import EMBEDDED
-from coop_cmp.report.layout import SEEDS, Table, with_trainings
-from coop_cmp.report.render import CSV_HEAD, FORMATS, Format, Renderer
-from coop_cmp.sweep.cli import (
-    add_launch_arguments,
-    add_project_arguments,
-    execute,
-    guarded,
-    project_of,
-)
-from coop_cmp.sweep.grid import Run
-from coop_cmp.sweep.project import Project
+from coop_cmp.report.layout import SEEDS, Table
+from coop_cmp.report.render import CSV_HEAD, FORMATS, Renderer
+from coop_cmp.results.project import Project
+from coop_cmp.results.run import Run, with_trainings
+from coop_cmp.sweep.cli import add_launch_arguments, add_project_arguments, execute, project_of
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,7 +41,8 @@ def _parser() -> argparse.ArgumentParser:
     for verb in (run, embedded):
         add_launch_arguments(verb)
     for verb in (show, embedded):
-        verb.add_argument("--no-bootstrap", action="store_true", help="leave differences unmarked")
+        verb.add_argument("--no-intervals", action="store_true", help="differences alone, faster")
+        verb.add_argument("--holm", action="store_true", help="mark what holds in all of a table")
     show.add_argument("--format", choices=FORMATS, default="text")
     embedded.add_argument("--format", choices=FORMATS, default="markdown")
     return parser
@@ -80,17 +76,17 @@ def _selected(tables: Sequence[Table], args: argparse.Namespace) -> list[Run]:
     return with_trainings(runs)
 
 
-def _show(project: Project, tables: Sequence[Table], form: Format, bootstrap: bool) -> str:
+def _show(args: argparse.Namespace, project: Project, tables: Sequence[Table]) -> str:
     parts = []
-    problems: dict[str, None] = {}
+    everything: dict[str, None] = {}
+    collector = Collector(project, not args.no_intervals, args.holm)
     for one in tables:
-        collector = Collector(project, bootstrap)
-        values = collector.values(one)
-        problems |= collector.problems
-        parts.append(Renderer(one, values, tuple(collector.problems), form).render())
-    if form != "csv":
+        values, problems = collector.values(one)
+        everything |= dict.fromkeys(problems)
+        parts.append(Renderer(one, values, problems, args.format, args.holm).render())
+    if args.format != "csv":
         return "\n".join(parts)
-    for problem in problems:
+    for problem in everything:
         print(f"Warning: {problem}", file=sys.stderr)  # a CSV file has no place for it
     return CSV_HEAD + "".join(parts)
 
@@ -100,7 +96,7 @@ def _embedded(args: argparse.Namespace, project: Project) -> int:
     complete = execute(args, project, with_trainings(run for t in tables for run in t.runs()))
     if args.dry_run:
         return 0
-    text = _show(project, tables, args.format, not args.no_bootstrap)
+    text = _show(args, project, tables)
     ending = {"text": "txt", "markdown": "md", "latex": "tex", "csv": "csv"}[args.format]
     path = project.output / f"embedded.{ending}"
     with atomic_write(path) as file:
@@ -120,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _embedded(args, project)
     tables = _tables(args.names, args.seeds)
     if args.verb == "show":
-        print(_show(project, tables, args.format, not args.no_bootstrap), end="")
+        print(_show(args, project, tables), end="")
         return 0
     complete = execute(args, project, _selected(tables, args))
     return 0 if complete or args.dry_run else 1

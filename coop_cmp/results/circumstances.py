@@ -1,0 +1,86 @@
+"""The circumstances of a run, for the record: machine, memory, time and versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import coop_cmp
+
+_PACKAGES = {"torch": "torch", "numpy": "numpy", "open_clip": "open_clip_torch"}
+_IMPORTED = time.time()
+
+
+def seconds_since_start() -> float:
+    """Since the process began, or where the system does not tell, since this was imported."""
+    try:
+        # Behind the name, which may hold spaces and brackets, the 20th word is the start in ticks.
+        words = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        uptime = float(Path("/proc/uptime").read_text().split()[0])
+        return uptime - int(words[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return time.time() - _IMPORTED
+
+
+def machine(device: Any = None, precision: str | None = None) -> dict[str, Any]:
+    """Where a run was made: host, device, its name and precision, threads and peak memory in MB.
+
+    Args:
+        device: A ``torch.device``; None where nobody knows.
+    """
+    import torch
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    record: dict[str, Any] = {
+        "host": platform.node(),
+        "device": str(device) if device else None,
+        "device_name": platform.processor() or platform.machine(),
+        "precision": precision,
+        "threads": torch.get_num_threads(),
+        "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20,
+    }
+    if device is not None and device.type == "cuda" and torch.cuda.is_available():
+        record["device_name"] = torch.cuda.get_device_name(device)
+        record["gpu_memory_mb"] = torch.cuda.max_memory_allocated(device) / 2**20
+    return record
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that compute."""
+    import dassl
+
+    found = {
+        "coop_cmp": coop_cmp.__version__,
+        "python": platform.python_version(),
+        "dassl": str(getattr(dassl, "__version__", "unknown")),
+    }
+    for name, package in _PACKAGES.items():
+        try:
+            found[name] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> str | None:
+    """The commit of this checkout, marked "dirty" if files differ from it; None outside git."""
+    root = Path(coop_cmp.__file__).resolve().parents[1]
+    if not (root / ".git").exists():
+        return None
+    try:
+        name = _git(root, "rev-parse", "HEAD").strip()
+        return f"{name} dirty" if _git(root, "status", "--porcelain", "-uno").strip() else name
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(root: Path, *words: str) -> str:
+    command = ["git", "-C", str(root), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout

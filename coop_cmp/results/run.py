@@ -1,0 +1,132 @@
+"""A run by name: what is trained or tested, and where it lives below the output directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from coop_cmp.losses.names import TERMS, split_trainer
+
+DEFAULT_LAMBDA = 0.01
+DEFAULT_FORM = "ratio"
+LAMBDAS = (0.001, 0.01, 0.05, 0.1, 0.5, 0.95)  # of the line search
+
+
+def is_zero_shot(trainer: str) -> bool:
+    """Whether the trainer learns nothing, so that shots and seeds make no difference."""
+    return trainer.startswith("Zeroshot")
+
+
+def is_twin(trainer: str) -> bool:
+    """Whether the trainer is a baseline with the penalty."""
+    return split_trainer(trainer)[1] == "CMP"
+
+
+def shots_text(shots: int) -> str:
+    """``1 shot``, ``2 shots``."""
+    return "1 shot" if shots == 1 else f"{shots} shots"
+
+
+def number_text(value: float) -> str:
+    """``0.01``, ``1``, ``0.3333333``: all digits, so that other weights have other names."""
+    return repr(float(value)).removesuffix(".0")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training with its test, or one evaluation of a trained run elsewhere.
+
+    Args:
+        dataset: the name of a file in ``configs/datasets``, without ``.yaml``.
+        lam: the weight of the penalty, None for a trainer without it.
+        options: configuration keys and values that go to ``train.py`` as they are.
+        tag: the end of the directory's name, to keep runs with other options apart.
+        source: evaluate the run trained on this data set instead of training.
+        split: ``val`` evaluates the trained run on its few-shot validation part.
+        classes: ``base`` trains on the first half of the classes, ``new`` evaluates that run on the
+            others.
+    """
+
+    dataset: str
+    trainer: str
+    backbone: str
+    shots: int = 0
+    seed: int = 1
+    lam: float | None = None
+    form: str | None = None
+    options: tuple[tuple[str, str], ...] = ()
+    tag: str = ""
+    source: str = ""
+    split: Literal["test", "val"] = "test"
+    classes: Literal["all", "base", "new"] = "all"
+
+    @property
+    def training(self) -> Run | None:
+        """The run that has to be complete before this one can be evaluated."""
+        elsewhere = self.source or self.split != "test" or self.classes == "new"
+        if not elsewhere or is_zero_shot(self.trainer):
+            return None
+        classes: Literal["all", "base"] = "all" if self.classes == "all" else "base"
+        dataset = self.source or self.dataset
+        return replace(self, dataset=dataset, source="", split="test", classes=classes)
+
+    @property
+    def baseline(self) -> Run | None:
+        """The same without the training-time term; None for a run that has none."""
+        plain, term = split_trainer(self.trainer)
+        return replace(self, trainer=plain, lam=None, form=None) if term else None
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """The settings that its name tells, by key."""
+        chosen: dict[str, str] = {}
+        if not is_zero_shot(self.trainer):
+            chosen["DATASET.NUM_SHOTS"] = str(self.shots)
+        term = split_trainer(self.trainer)[1]
+        if term and self.lam is not None:
+            chosen[f"TRAINER.{TERMS[term].node}.LAMBDA"] = number_text(self.lam)
+        if term and self.form is not None:
+            chosen[f"TRAINER.{TERMS[term].node}.FORM"] = self.form
+        if self.split != "test":
+            chosen["TEST.SPLIT"] = self.split
+        if self.classes != "all":
+            chosen["DATASET.SUBSAMPLE_CLASSES"] = self.classes
+        return chosen
+
+    @property
+    def setting(self) -> str:
+        """The part of the directory between the trainer and the seed."""
+        name = self.backbone.replace("/", "-")
+        if not is_zero_shot(self.trainer):
+            name += f"_{self.shots}shots"
+        if self.lam is not None:
+            name += f"_lambda{number_text(self.lam)}"
+        if self.form not in (None, DEFAULT_FORM):
+            name += f"_{self.form}"
+        if self.tag:
+            name += f"_{self.tag}"
+        if self.source:
+            name += f"_from_{self.source}"
+        if self.classes != "all":
+            name += f"_{self.classes}"
+        return name if self.split == "test" else f"{name}_{self.split}"
+
+    @property
+    def path(self) -> Path:
+        """Where the run lives below the output directory."""
+        return Path(self.dataset, self.trainer, self.setting, f"seed{self.seed}")
+
+    def __str__(self) -> str:
+        return self.path.as_posix()
+
+
+def with_trainings(runs: Iterable[Run]) -> list[Run]:
+    """The runs, each once and preceded by the training it evaluates."""
+    needed: dict[Run, None] = {}
+    for run in runs:
+        if run.training:
+            needed[run.training] = None
+        needed[run] = None
+    return list(needed)
