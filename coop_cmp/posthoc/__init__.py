@@ -1,0 +1,25 @@
+"""Calibration after training: predictions in, predictions out, in NumPy.
+
+A ``fit_...`` function takes logits [N, C] and labels [N] and gives a calibrator, which maps logits
+to calibrated logits; SaLS and DAC need no labels.
+"""
+
+from coop_cmp.posthoc.affine import Affine, fit_dirichlet, fit_vector
+from coop_cmp.posthoc.dac import class_factors, scale_by_class
+from coop_cmp.posthoc.onevsrest import OneVsRest, fit_histogram, fit_isotonic
+from coop_cmp.posthoc.sals import scale_to_zero_shot
+from coop_cmp.posthoc.temperature import Temperature, fit_temperature
+
+__all__ = [
+    "Affine",
+    "OneVsRest",
+    "Temperature",
+    "class_factors",
+    "fit_dirichlet",
+    "fit_histogram",
+    "fit_isotonic",
+    "fit_temperature",
+    "fit_vector",
+    "scale_by_class",
+    "scale_to_zero_shot",
+]
