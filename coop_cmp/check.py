@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from torch import Tensor
 from coop_cmp.errors import UserError, closest
 from coop_cmp.fast import serve
 from coop_cmp.losses.names import split_trainer, twin_of
-from coop_cmp.sandbox import CLASSES, SIZE, noise_dataset, sandbox
+from coop_cmp.sandbox import CLASSES, SIZE, TEXT_LAYERS, noise_dataset, sandbox
 from coop_cmp.script import describe, import_script
 
 TEMPLATED = "OxfordPets"  # a data set for which every checkout has prompt templates
@@ -39,38 +39,53 @@ def check(script: Path, only: str | None, opts: list[str]) -> Iterator[tuple[str
     Yields:
         For each trainer its name, what its twin does, and what ``--fast`` does.
     """
-    from dassl.data.datasets import DATASET_REGISTRY
-
     from coop_cmp.plugin import twins
+
+    with dry_run(script, opts) as (trainers, config):
+        training = [*twins(trainers)]
+        if only is not None and only not in training:
+            raise UserError(f'there is no trainer "{only}" that trains{closest(only, training)}')
+        for name in trainers:
+            if name not in training:  # what zero-shot CLIP leaves may be needed by the others
+                _run(name, config)
+        for name in training if only is None else [only]:
+            yield name, *_try(name, config)
+
+
+@contextlib.contextmanager
+def dry_run(
+    script: Path,
+    opts: list[str],
+    classes: Sequence[str] = CLASSES,
+    text_layers: int = TEXT_LAYERS,
+) -> Iterator[tuple[list[str], Callable[[str], Any]]]:
+    """Import a training script and make the place where its trainers run on fake weights and data.
+
+    Yields:
+        The trainers that the script brings, and a function that makes a trainer's config.
+    """
+    from dassl.data.datasets import DATASET_REGISTRY
 
     before = DATASET_REGISTRY.registered_names()
     names, trainers = import_script(script)
     brought = [name for name in DATASET_REGISTRY.registered_names() if name not in before]
     dataset = TEMPLATED if TEMPLATED in brought or not brought else brought[0]
-    training = [*twins(trainers)]
-    if only is not None and only not in training:
-        raise UserError(f'there is no trainer "{only}" that trains{closest(only, training)}')
-    with sandbox() as folder:
-        noise_dataset(folder, dataset)
-        config = partial(_config, names, script.parent, dataset, opts)
-        for name in trainers:
-            if name not in training:  # what zero-shot CLIP leaves may be needed by the others
-                _run(config(name))
-        for name in training if only is None else [only]:
-            yield name, *_try(name, config)
+    with sandbox(text_layers) as folder:
+        noise_dataset(folder, dataset, classes)
+        yield trainers, partial(_config, names, script.parent, dataset, opts)
 
 
 def _try(name: str, config: Callable[[str], Any]) -> tuple[str, str]:
     """What the trainer's twin does, and what ``--fast`` does."""
-    baseline = _run(config(name), fast=True)
-    twin = _run(config(twin_of(name)))
+    baseline = _run(name, config, fast=True)
+    twin = _run(twin_of(name), config)
     if baseline.error and not baseline.learned:
         return f"the checkout's: {name} itself fails in {baseline.error}", baseline.fast
     if twin.error and not baseline.error:
         return f"the twin fails in {twin.error}", baseline.fast
     if _same(baseline, twin):
         verdict = "works; lambda 0 is bit-identical"
-    elif _same(baseline, _run(config(name))):
+    elif _same(baseline, _run(name, config)):
         return "the twin: with lambda 0 it learns something else", baseline.fast
     else:
         verdict = f"works; lambda 0 was not compared, {name} itself differs between two runs"
@@ -94,13 +109,15 @@ class Attempt:
     error: str = ""
 
 
-def _run(cfg: Any, fast: bool = False) -> Attempt:
+def _run(name: str, config: Callable[[str], Any], fast: bool = False) -> Attempt:
     from dassl.engine import build_trainer
     from dassl.utils import set_random_seed
 
-    attempt, printed, stage = Attempt(), io.StringIO(), "building"
+    attempt, printed, stage = Attempt(), io.StringIO(), "reading its settings"
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
         try:
+            cfg = config(name)
+            stage = "building"
             set_random_seed(1)
             trainer = build_trainer(cfg)
             trainer.save_model = lambda *_, **__: None  # some save all of CLIP
@@ -120,10 +137,11 @@ def _run(cfg: Any, fast: bool = False) -> Attempt:
 
 
 def _step(trainer: Any, lam: float) -> None:
-    """One more step, with lambda."""
+    """One more step, with lambda; not the last of its epoch."""
     trainer.cfg.defrost()
     trainer.cfg.TRAINER.CMP.LAMBDA = lam
     trainer.set_model_mode("train")
+    trainer.batch_idx, trainer.num_batches = 0, 2
     trainer.forward_backward(next(iter(trainer.train_loader_x)))
 
 

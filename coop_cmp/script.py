@@ -53,4 +53,5 @@ def _remedy(error: ModuleNotFoundError) -> str:
         import dassl
 
         return f"the Dassl in {Path(dassl.__path__[0]).parent} is another version than it expects"
+    package = {"pkg_resources": '"setuptools<81"', "sklearn": "scikit-learn"}.get(package, package)
     return f"install it as the checkout's README says (perhaps: pip install {package})"
