@@ -11,7 +11,7 @@ import torch
 from coop_cmp.errors import UserError, closest
 from coop_cmp.losses.names import TERMS, split_trainer, twin_of
 from coop_cmp.penalty import add_term_config, plug
-from coop_cmp.upstream import mend
+from coop_cmp.upstream import mend, read_arrays_safely
 
 # Twins that were asked for on the command line, by the baseline that the checkout sees instead.
 _asked: dict[str, str] = {}
@@ -39,6 +39,7 @@ def prepare(fast: bool = False) -> None:
     if mended:
         version = getattr(dassl, "__version__", "(unknown version)")
         print(f"coop_cmp: mended Dassl {version} for torch {torch.__version__}:", ", ".join(mended))
+    read_arrays_safely()
     defaults: Any = dassl.config.cfg_default
     add_term_config(defaults)
     defaults.TEST.EVALUATOR = coop_cmp.evaluator.CalibrationEvaluator.__name__

@@ -1,4 +1,4 @@
-"""Two repairs that upstream Dassl 0.6.3 needs on current torch, made at run time.
+"""Repairs that upstream Dassl 0.6.3 and checkouts need on current torch, made at run time.
 
 Its warm-up schedulers hand torch an argument that torch no longer takes, and its checkpoints hold a
 live scheduler with its optimizer, which the safe loader of torch refuses to read.
@@ -6,10 +6,12 @@ live scheduler with its optimizer, which the safe loader of torch refuses to rea
 
 from __future__ import annotations
 
+import codecs
 import inspect
 from collections import OrderedDict
 from typing import Any
 
+import numpy as np
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -40,6 +42,15 @@ def mend() -> list[str]:
         warmup.load_state_dict = _load_warmup
         mended.append("checkpoint loading")
     return mended
+
+
+def read_arrays_safely() -> None:
+    """Let ``torch.load`` read the numpy arrays that checkouts keep in files of their own."""
+    if hasattr(torch.serialization, "add_safe_globals"):
+        core: Any = getattr(np, "_core", None) or np.core
+        kinds = {type(np.dtype(kind)) for kind in "?bhilefd"}
+        allowed = [core.multiarray._reconstruct, np.ndarray, np.dtype, codecs.encode, *kinds]
+        torch.serialization.add_safe_globals(allowed)
 
 
 def _init_warmup(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 
-from coop_cmp.upstream import mend
+from coop_cmp.upstream import mend, read_arrays_safely
 
 EPOCHS = 6
 
@@ -101,3 +101,20 @@ def test_the_engine_of_this_project_needs_no_repair(monkeypatch):
 
     monkeypatch.delattr(lr_scheduler, "_BaseWarmupScheduler", raising=False)
     assert mend() == []
+
+
+def test_numpy_arrays_in_files_of_a_checkout_are_read_safely(tmp_path):
+    import numpy as np
+
+    known = torch.serialization.get_safe_globals()
+    arrays = [np.arange(4).reshape(2, 2), np.float32([0.5]), np.array([True]), np.ones(2)]
+    torch.save(arrays, tmp_path / "features.pt")
+    try:
+        read_arrays_safely()
+        read = torch.load(tmp_path / "features.pt", weights_only=True)
+    finally:
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals(known)
+    assert all(
+        a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(arrays, read, strict=True)
+    )

@@ -321,3 +321,10 @@ def test_the_simple_trainer_builds_backbone_head_and_classifier(make_cfg, monkey
 def test_a_residual_network_gives_features() -> None:
     backbone = BACKBONE_REGISTRY.get("resnet18")(pretrained=False).eval()
     assert backbone(torch.rand(1, 3, 32, 32)).shape == (1, backbone.out_features) == (1, 512)
+
+
+def test_a_checkouts_own_logger_needs_to_know_nothing_of_terminals(monkeypatch) -> None:
+    from dassl.engine.progress import on_terminal
+
+    monkeypatch.setattr("sys.stdout", type("Logger", (), {"write": print, "flush": print})())
+    assert not on_terminal()

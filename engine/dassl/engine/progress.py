@@ -18,7 +18,8 @@ from .unread import read
 
 def on_terminal() -> bool:
     """Whether somebody is watching: standard output and error are both a terminal."""
-    return sys.stdout.isatty() and sys.stderr.isatty()
+    streams = (sys.stdout, sys.stderr)  # a checkout's own logger may not know what a terminal is
+    return all(getattr(stream, "isatty", bool)() for stream in streams)
 
 
 class EpochProgress:
