@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from coop_cmp.evidence import vacuity_of_logits
 from tests.trainers.conftest import CLASSES, loss_and_gradients, steps
+from tests.trainers.test_devices import traced_step
 
 SMALL = ("TRAINER.BPEFT.PREC", "fp32", "TRAINER.BPEFT.N_CTX", 4)
 
@@ -73,6 +74,13 @@ def test_the_adjustment_keeps_every_prediction_of_a_member(build):
     assert (adjusted.softmax(1).amax(1) > plain.softmax(1).amax(1)).all()
     torch.testing.assert_close(vacuity_of_logits(plain), vacuity_of_logits(adjusted))
     assert plain.shape == (20, len(CLASSES))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "amp", "fp16"])
+def test_a_step_stays_on_the_gpu(build, precision):
+    trainer = build("BPEFT", "TRAINER.BPEFT.PREC", precision)
+    for name, value in traced_step(trainer).items():
+        assert (value.device.type, value.dtype) == ("cuda", torch.float32), name
 
 
 def test_a_run_stores_probabilities_and_vacuity_and_can_be_tested_again(run, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -152,6 +153,15 @@ def test_without_a_step_it_is_zero_shot_clip(run):
     assert "kept 10 views, seed 1, of 12 images" in said
     moved, _ = run("moved", *SMALL, trainer="TPT")
     assert np.abs(moved - zero_shot).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["CTPT", "OTPT"])
+def test_tuning_stays_on_the_device(name, build, monkeypatch):
+    """The ``meta`` device has a backward pass without a GPU, but no mixed precision."""
+    monkeypatch.setattr(torch, "autocast", lambda *args, **options: nullcontext())
+    model = build(name, "TRAINER.TPT.PREC", "fp32", "OPTIM.NAME", "adamw").model.to("meta")
+    with torch.no_grad():
+        assert model(torch.zeros(3, 64, 32, device="meta")).device.type == "meta"
 
 
 @pytest.mark.parametrize("precision", ["amp", "fp16"])
