@@ -52,7 +52,7 @@ def tuned_clip(way: str, classes: int, small: bool) -> TunedCLIP:
     }
     cfg = resolve(Path(__file__).parents[1], {}, {}, options)
     model = random_clip("ViT-B-16", small, image_tower=False)
-    clip = LoadedCLIP(model, open_clip.get_tokenizer("ViT-B-16"), "ViT-B-16", "", (224, 224))
+    clip = LoadedCLIP(model, open_clip.get_tokenizer("ViT-B-16"), "ViT-B-16", "", "", (224, 224))
     names = class_names(classes)
     return TunedCLIP(cfg, clip, names, lambda text: -WEIGHT * dispersion(text))
 

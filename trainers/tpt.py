@@ -10,12 +10,10 @@ forgotten. The losses are in coop_cmp/tuning.py.
 from __future__ import annotations
 
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-import yaml
 from dassl.engine import TRAINER_REGISTRY
 from dassl.optim import build_optimizer
 from torch import Tensor
@@ -23,9 +21,20 @@ from torch import Tensor
 from coop_cmp.clip import LoadedCLIP
 from coop_cmp.clip.many_views import ViewFeatures
 from coop_cmp.errors import UserError
-from coop_cmp.settings import PRECISIONS, choice, declare_trainer, flag, integer, number, text
+from coop_cmp.results.identity import read_identity
+from coop_cmp.settings import (
+    PRECISIONS,
+    choice,
+    declare_trainer,
+    flag,
+    integer,
+    number,
+    several,
+    text,
+)
 from coop_cmp.tuning import Term, dispersion, first_gradients, first_step, orthogonality
 from trainers.base import PromptedCLIP, PromptTrainer
+from trainers.checkpoint import learned_digest
 from trainers.coop import PromptLearner
 
 declare_trainer(
@@ -35,21 +44,45 @@ declare_trainer(
     CTX_INIT=text("a photo of a", "words to start from; empty: a trained context (--model-dir)"),
     VIEWS=integer(64, "views of each test image, the image itself included", low=1),
     CONFIDENT=number(0.1, "share of the views that count", above=0, high=1),
-    AUGMIX=flag(True, "mix random views with changed ones; False: crops and flips only"),
+    AUGMIX=several(
+        [True, False],
+        flag(True, ""),
+        "mix views with changed ones; a second value is for ImageNet and its variants",
+    ),
+    DISPERSION=several(
+        [50.0, 20.0],
+        number(0.0, "", low=0),
+        "weight of CTPT's term; a second one is for ImageNet and its variants",
+    ),
+    ORTHOGONALITY=several(
+        [18.0, 2.0],
+        number(0.0, "", low=0),
+        "weight of OTPT's term; a second one is for ImageNet and its variants",
+    ),
     PREC=choice("amp", PRECISIONS, "precision"),
     defaults={"OPTIM.NAME": "adamw", "OPTIM.LR": 0.005, "OPTIM.WEIGHT_DECAY": 0.01},
 )
 declare_trainer(
     "CTPT",
+    node="TPT",
     trains=False,
-    LAMBDA=number(50.0, "weight of the dispersion of text features", low=0),
-    defaults={"OPTIM.NAME": "adamw", "OPTIM.LR": 0.005, "OPTIM.WEIGHT_DECAY": 0.01},
+    defaults={
+        "OPTIM.NAME": "adamw",
+        "OPTIM.LR": 0.005,
+        "OPTIM.WEIGHT_DECAY": 0.01,
+        "TRAINER.TPT.AUGMIX": [True],
+    },
 )
 declare_trainer(
     "OTPT",
+    node="TPT",
     trains=False,
-    LAMBDA=number(18.0, "weight of the orthogonality of text features", low=0),
-    defaults={"OPTIM.NAME": "adamw", "OPTIM.LR": 0.005, "OPTIM.WEIGHT_DECAY": 0.01},
+    defaults={
+        "OPTIM.NAME": "adamw",
+        "OPTIM.LR": 0.005,
+        "OPTIM.WEIGHT_DECAY": 0.01,
+        "TRAINER.TPT.AUGMIX": [True],
+    },
 )
 
 
@@ -112,6 +145,7 @@ class TPT(PromptTrainer):
     node = "TPT"
     cross_entropy = False
     model: TunedCLIP
+    started = False  # from a trained context
 
     def check_cfg(self, cfg: Any) -> None:
         super().check_cfg(cfg)
@@ -121,11 +155,19 @@ class TPT(PromptTrainer):
                 f"TRAINER.TPT.CONFIDENT {node.CONFIDENT} leaves none of TRAINER.TPT.VIEWS "
                 f"{node.VIEWS}: raise one of them"
             )
+        for name in ("AUGMIX", "DISPERSION", "ORTHOGONALITY"):
+            if not 1 <= len(node[name]) <= 2:
+                raise UserError(f"TRAINER.TPT.{name} takes one or two values, got {node[name]}")
         if cfg.OPTIM.NAME != "adamw":
             raise UserError(
                 f'OPTIM.NAME must be "adamw" for {type(self).__name__}, got "{cfg.OPTIM.NAME}": '
                 "a single step of another optimiser is another method"
             )
+
+    def chosen(self, name: str) -> Any:
+        """The value of a setting with a second one for ImageNet and its variants."""
+        values = self.cfg.TRAINER.TPT[name]
+        return values[-1 if self.cfg.DATASET.NAME.startswith("ImageNet") else 0]
 
     def term(self) -> Term | None:
         """What is added to the entropy, a function of text features [B, C, E]."""
@@ -144,22 +186,30 @@ class TPT(PromptTrainer):
             self.encode_image,
             self.precision,
             views=node.VIEWS,
-            augmix=node.AUGMIX,
+            augmix=self.chosen("AUGMIX"),
         )
 
     def train(self) -> None:  # type: ignore[override]
         """There is nothing to train: test."""
+        if not self.cfg.TRAINER.TPT.CTX_INIT.strip():
+            raise UserError(
+                "there is no context to start from: give words (TRAINER.TPT.CTX_INIT), or a "
+                "trained run of CoOp (--eval-only --model-dir)"
+            )
         self.test()
 
     def load_model(self, directory: str, epoch: int | None = None) -> None:
         """Start from the context of a trained CoOp run instead of words."""
         refuse_other_method(directory)
         super().load_model(directory, epoch)
+        self.started = bool(directory)
 
     def facts(self, split: str | None = None) -> dict[str, Any]:
         """What is stored beside the metrics of a split."""
         facts = super().facts(split)
         facts["notes"].append(f"context tuned for each image on {self.cfg.TRAINER.TPT.VIEWS} views")
+        if self.started:
+            facts["checkpoint"] = learned_digest(self.learner)
         return facts
 
 
@@ -168,7 +218,8 @@ class CTPT(TPT):
     """Calibrated test-time prompt tuning: text features are spread around their centre."""
 
     def term(self) -> Term:
-        return lambda text: -self.cfg.TRAINER.CTPT.LAMBDA * dispersion(text)
+        weight = self.chosen("DISPERSION")
+        return lambda text: -weight * dispersion(text)
 
 
 @TRAINER_REGISTRY.register()
@@ -176,21 +227,22 @@ class OTPT(TPT):
     """Test-time prompt tuning with text features that are pushed towards orthogonality."""
 
     def term(self) -> Term:
-        return lambda text: self.cfg.TRAINER.OTPT.LAMBDA * orthogonality(text)
+        weight = self.chosen("ORTHOGONALITY")
+        return lambda text: weight * orthogonality(text)
 
 
 def refuse_other_method(directory: str) -> None:
     """Refuse a trained run whose context is not shared vectors before the class name.
 
-    Only runs with a ``config.yaml`` can be told; the checkpoint's shape is checked in any case.
+    A run of another codebase is taken for CoOp's if its checkpoint has the right shape.
     """
-    file = Path(directory, "config.yaml")
-    if not directory or not file.is_file():
+    identity = read_identity(directory) if directory else None
+    if identity is None:
         return
-    trainer = yaml.safe_load(file.read_text(encoding="utf-8"))["TRAINER"]
-    place = trainer["COOP"]["CLASS_TOKEN_POSITION"]
-    if trainer["NAME"].split("_")[0] != "CoOp" or trainer["COOP"]["CSC"] or place != "end":
+    run = identity.settings
+    shared = {"TRAINER.COOP.CSC": False, "TRAINER.COOP.CLASS_TOKEN_POSITION": "end"}
+    if any(run.get(key) != value for key, value in shared.items()):
         raise UserError(
-            f'"{directory}" is a run of {trainer["NAME"]}; test-time tuning starts from a run of '
-            "CoOp with one context for all classes and the class name at the end (--model-dir)"
+            f'"{directory}" is a run of {run["TRAINER.NAME"]}; test-time tuning starts from a run '
+            "of CoOp with one context for all classes and the class name at the end (--model-dir)"
         )

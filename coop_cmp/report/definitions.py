@@ -17,8 +17,8 @@ TRAINERS = {
     "CLIP (FT only)": "CLIPFT",
     "CLIP (FT + CMP)": "CLIPFT_CMP",
     "CLIPCalib": "",
-    "C-tpt": "",
-    "B-PEFT": "",
+    "C-tpt": "CTPT",
+    "B-PEFT": "BPEFT",
 }
 """Our trainers by the paper's names where they differ; "" for methods of others."""
 
@@ -75,8 +75,9 @@ NOTES = {
         'The paper\'s "CLIP" changes from 2 shots on; zero-shot CLIP cannot, so ours does not.',
     ),
     "benchmarks_calibration_results": (
-        "CLIPCMP is taken to be fine-tuning with the penalty. CLIPCalib, C-tpt and B-PEFT are "
-        "other people's methods and not part of this project.",
+        "CLIPCMP is taken to be fine-tuning with the penalty. CLIPCalib is "
+        "other people's method and not part of this project.",
+        "B-PEFT is built for another kind of model; what of ours is inferred is in docs/rivals.md.",
     ),
 }
 NOTES[FIGURE] = (

@@ -11,12 +11,13 @@ from coop_cmp.losses.names import TERMS, split_trainer
 
 DEFAULT_LAMBDA = 0.01
 DEFAULT_FORM = "ratio"
+TEST_TIME = ("TPT", "CTPT", "OTPT")  # learn from test images alone
 LAMBDAS = (0.001, 0.01, 0.05, 0.1, 0.5, 0.95)  # of the line search
 
 
 def is_zero_shot(trainer: str) -> bool:
-    """Whether the trainer learns nothing, so that shots and seeds make no difference."""
-    return trainer.startswith("Zeroshot")
+    """Whether the trainer uses no training images: shots make no difference, one seed is run."""
+    return trainer.startswith("Zeroshot") or trainer in TEST_TIME
 
 
 def is_twin(trainer: str) -> bool:

@@ -19,6 +19,7 @@ from coop_cmp.config import resolve
 from coop_cmp.errors import UserError
 from coop_cmp.penalty import plug
 from coop_cmp.plugin import twins
+from coop_cmp.results.records import read_results
 from coop_cmp.tuning import (
     confident_logits,
     dispersion,
@@ -30,7 +31,7 @@ from tests.conftest import ROOT
 from tests.small_clip import small_clip, tokenizer
 from tests.trainers import plain_tpt
 from trainers.base import PromptedCLIP
-from trainers.tpt import TPT, TunedCLIP
+from trainers.tpt import CTPT, TPT, TunedCLIP
 
 NAMES = ["cat", "dog house", "tall red bus stop", "kite", "grand piano", "tree"]
 WEIGHT = 3.0
@@ -65,7 +66,7 @@ def model_of(kind: str = "shared", budget_mb: int = 64, term: Any = None, views:
     }
     cfg = resolve(ROOT, {}, {}, options)
     cfg.MODEL.TEXT_BUDGET_MB = budget_mb
-    loaded = LoadedCLIP(small_clip("vit"), tokenizer, "small", "random", (16, 16))
+    loaded = LoadedCLIP(small_clip("vit"), tokenizer, "small", "random", "", (16, 16))
     return TunedCLIP(cfg, loaded, NAMES, term)
 
 
@@ -179,6 +180,8 @@ def test_from_a_trained_context_without_a_step_it_is_coop(run, tmp_path):
     start += ("TRAINER.TPT.CTX_INIT", "", "TRAINER.TPT.N_CTX", "5")
     tuned, _ = run("tuned", *start, "OPTIM.LR", "1e-9", trainer="CTPT")
     np.testing.assert_allclose(tuned, coop, atol=1e-4)
+    learned = [read_results(tmp_path / name / "results.json") for name in ("coop", "tuned")]
+    assert learned[0]["checkpoint"] == learned[1]["checkpoint"] is not None
     error = run("short", *start, "TRAINER.TPT.N_CTX", "4", trainer="TPT", code=2)
     assert re.search(r"ctx is \[5, 32\], expected \[4, 32\]", error)
 
@@ -197,7 +200,7 @@ def test_other_weights_and_methods_need_no_image_tower(run, monkeypatch):
         raise AssertionError("an image was encoded")
 
     monkeypatch.setattr(PromptedCLIP, "encode_image", fail)
-    second, _ = run("second", *SMALL, "TRAINER.CTPT.LAMBDA", "0.5", trainer="CTPT")
+    second, _ = run("second", *SMALL, "TRAINER.TPT.DISPERSION", "0.5", trainer="CTPT")
     third, said = run("third", *SMALL, "OPTIM.LR", "0.01", trainer="OTPT")
     assert "read 10 views" in said
     assert not (first == second).all()
@@ -232,7 +235,9 @@ def test_the_first_view_is_the_test_image_and_the_others_are_random():
         (("TRAINER.TPT.VIEWS", "9"), r"CONFIDENT 0\.1 leaves none of TRAINER\.TPT\.VIEWS 9"),
         (("TRAINER.TPT.CONFIDENT", "1.5"), r"TRAINER\.TPT\.CONFIDENT must be a number"),
         (("OPTIM.NAME", "sgd"), r'OPTIM\.NAME must be "adamw" for CTPT, got "sgd"'),
-        (("TRAINER.CTPT.LAMBDA", "-1"), r"TRAINER\.CTPT\.LAMBDA must be a number from 0"),
+        (("TRAINER.TPT.DISPERSION", "-1"), r"TRAINER\.TPT\.DISPERSION must be .* number from 0"),
+        (("TRAINER.TPT.AUGMIX", "[]"), r"TRAINER\.TPT\.AUGMIX takes one or two values"),
+        (("TRAINER.TPT.CTX_INIT", ""), r"no context to start from"),
         (("TRAINER.TPT.PREC", "fp8"), r"TRAINER\.TPT\.PREC must be fp32"),
     ],
 )
@@ -251,6 +256,19 @@ def test_views_of_a_loader_that_already_has_them_are_left_alone():
     features = many_views.StoredViews(lambda part: torch.zeros(1, 2, 3), [])
     loader = SimpleNamespace(dataset=features)
     assert many_views.ViewFeatures.test_loader(None, loader) is loader  # type: ignore[arg-type]
+
+
+def test_a_second_weight_is_for_imagenet_and_its_variants():
+    def weights(name: str, trainer: Any) -> list[Any]:
+        options = {"TRAINER.NAME": trainer.__name__, "DATASET.NAME": name}
+        cfg = resolve(ROOT, {}, {"MODEL.BACKBONE.NAME": "ViT-B/16"}, options)
+        made = trainer.__new__(trainer)
+        made.cfg = cfg
+        return [made.chosen(key) for key in ("AUGMIX", "DISPERSION", "ORTHOGONALITY")]
+
+    assert weights("OxfordPets", TPT) == [True, 50.0, 18.0]
+    assert weights("ImageNet", TPT) == [False, 20.0, 2.0]
+    assert weights("ImageNetSketch", CTPT) == [True, 20.0, 2.0]
 
 
 def test_methods_without_a_cross_entropy_have_no_twins():
