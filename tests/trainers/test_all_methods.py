@@ -49,7 +49,7 @@ def test_real_models_have_the_published_number_of_learned_values(
 ):
     with torch.device("meta"):  # shapes without memory
         model = open_clip.create_model(backbone, device="meta")
-    clip = LoadedCLIP(model, open_clip.get_tokenizer(backbone), backbone, "", (224, 224))
+    clip = LoadedCLIP(model, open_clip.get_tokenizer(backbone), backbone, "", "", (224, 224))
     made = learner(settings, clip, SOME_NAMES)
     assert sum(p.numel() for p in made.parameters()) == count
 
