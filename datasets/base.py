@@ -13,7 +13,13 @@ from dassl.data.datasets import DatasetBase, Datum
 
 from coop_cmp.errors import UserError
 from datasets.files import list_folders, list_images, store
-from datasets.sampling import few_shot, record_few_shot, split_by_class, subsample_classes
+from datasets.sampling import (
+    few_shot,
+    hold_out,
+    record_few_shot,
+    split_by_class,
+    subsample_classes,
+)
 from datasets.splits import (
     Item,
     Split,
@@ -112,7 +118,7 @@ class FewShotDataset(DatasetBase):
         check_files(self.image_dir, (item for part in split for item in part))
 
     def select(self, cfg: Any, split: Split) -> Split:
-        """Draw DATASET.NUM_SHOTS images per class, then keep DATASET.SUBSAMPLE_CLASSES."""
+        """Draw DATASET.NUM_SHOTS images per class, hold out DATASET.FOLD, keep the classes."""
         twice = same_in_a_prompt(split)
         if twice:
             self.same_in_a_prompt(*twice)
@@ -124,6 +130,7 @@ class FewShotDataset(DatasetBase):
             record_few_shot(Path(self.dataset_dir, "split_fewshot", name), drawn)
         elif shots > 0:
             self.notes.append("few-shot images drawn without a seed (SEED -1)")
+        split = hold_out(split, getattr(cfg.DATASET, "FOLD", ""))
         return subsample_classes(split, cfg.DATASET.SUBSAMPLE_CLASSES)
 
     def same_in_a_prompt(self, first: str, second: str) -> None:

@@ -63,6 +63,32 @@ def few_shot(split: Split, shots: int, seed: int, *, sample_val: bool = True) ->
     return Split(train, val, split.test)
 
 
+def hold_out(split: Split, fold: str) -> Split:
+    """Put a part of every class's training images in the place of the validation images.
+
+    Args:
+        split: The images of a run, after the few-shot sample.
+        fold: Such as ``1/4`` for the first of four parts; empty for none.
+    """
+    if not fold:
+        return split
+    part, _, parts = fold.partition("/")
+    whole = part.isdecimal() and parts.isdecimal()
+    if not whole or not 1 <= int(part) <= int(parts) or int(parts) < 2:
+        raise UserError(f"DATASET.FOLD must be such as 1/4 (part 1 of 4) or empty, got {fold!r}")
+    train: list[Item] = []
+    held: list[Item] = []
+    for images in by_label(split.train).values():
+        if len(images) < int(parts):
+            raise UserError(
+                f"DATASET.FOLD {fold}: class {images[0][2]!r} has only {len(images)} training "
+                "images; use fewer parts"
+            )
+        held += images[int(part) - 1 :: int(parts)]
+        train += [x for i, x in enumerate(images) if i % int(parts) != int(part) - 1]
+    return Split(train, held, split.test)
+
+
 def record_few_shot(path: Path, lists: dict[str, list[Item]]) -> None:
     """Store the drawn images as JSON with relative paths.
 

@@ -63,6 +63,7 @@ def test_a_run_leaves_its_log_checkpoint_results_and_predictions(call, tmp_path)
     predictions = np.load(out / "predictions.npz")
     hits = predictions["logits"].argmax(1) == predictions["labels"]
     assert record["metrics"]["accuracy"] == pytest.approx(hits.mean())
+    assert predictions["text_features"].shape == (10, 32)
 
 
 def test_eval_only_gives_the_same_figures(call, tmp_path):

@@ -222,6 +222,8 @@ class PromptTrainer(FeatureTrainer):
         self.evaluator.facts = self.facts(split)
         with torch.no_grad(), self.autocast():
             self.model.fixed_text = self.model.classifier()
+        if self.model.fixed_text is not None:
+            self.evaluator.facts["text_features"] = self.model.fixed_text.float().cpu()
         try:
             return super().test(split)
         finally:

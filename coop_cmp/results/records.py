@@ -64,11 +64,13 @@ class Predictions:
         logits: float32 [N, C].
         labels: int64 [N].
         classnames: The C names.
+        text_features: The classifier [C, E], where there is one for all images.
     """
 
     logits: np.ndarray
     labels: np.ndarray
     classnames: list[str]
+    text_features: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -150,16 +152,22 @@ def refuse_other_model(directory: str | os.PathLike[str], checkpoint: str | None
 
 
 def write_predictions(
-    path: str | os.PathLike[str], logits: Any, labels: Any, classnames: list[str]
+    path: str | os.PathLike[str],
+    logits: Any,
+    labels: Any,
+    classnames: list[str],
+    text_features: Any = None,
 ) -> None:
-    """Write logits [N, C], labels [N] and the C class names as an npz file."""
+    """Write logits [N, C], labels [N], the C class names and perhaps features as an npz file."""
+    arrays: dict[str, Any] = {
+        "logits": np.asarray(logits, dtype=np.float32),
+        "labels": np.asarray(labels, dtype=np.int64),
+        "classnames": np.asarray(classnames, dtype=np.str_),
+    }
+    if text_features is not None:
+        arrays["text_features"] = np.asarray(text_features, dtype=np.float32)
     with atomic_write(path) as file:
-        np.savez(
-            file,
-            logits=np.asarray(logits, dtype=np.float32),
-            labels=np.asarray(labels, dtype=np.int64),
-            classnames=np.asarray(classnames, dtype=np.str_),
-        )
+        np.savez(file, **arrays)
 
 
 def read_predictions(path: str | os.PathLike[str]) -> Predictions:
@@ -174,7 +182,8 @@ def read_predictions(path: str | os.PathLike[str]) -> Predictions:
             f"{path}: expected logits [N, C], labels [N] and classnames [C], got "
             f"{logits.shape}, {labels.shape} and {classnames.shape}"
         )
-    return Predictions(logits, labels, [str(name) for name in classnames])
+    names = [str(name) for name in classnames]
+    return Predictions(logits, labels, names, arrays.get("text_features"))
 
 
 def write_outcomes(path: str | os.PathLike[str], outcomes: Outcomes) -> None:

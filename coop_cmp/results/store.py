@@ -40,8 +40,8 @@ def store(
         seconds: How long parts of the run took.
         facts: What the trainer knows, each where it does: ``weights`` (dict with ``name`` and
             ``digest``), ``checkpoint`` (digest of what was learned), ``images`` (names of the
-            images tested, in their order), ``sizes`` (dict), ``notes`` (list of str), ``device``,
-            ``precision``.
+            images tested, in their order), ``text_features`` (of the classifier), ``sizes``
+            (dict), ``notes`` (list of str), ``device``, ``precision``.
     """
     names, notes = facts.get("images"), list(facts.get("notes", []))
     if names is not None and len(names) != len(samples):
@@ -62,7 +62,8 @@ def store(
         "commit": circumstances.commit(),
         "notes": notes,
     }
-    write_predictions(folder / PREDICTIONS_FILE, samples.matrix, samples.labels, classnames)
+    text = facts.get("text_features")
+    write_predictions(folder / PREDICTIONS_FILE, samples.matrix, samples.labels, classnames, text)
     write_outcomes(folder / OUTCOMES_FILE, outcomes)
     # The results come last: a directory that has them has everything.
     write_results(folder / RESULTS_FILE, record)

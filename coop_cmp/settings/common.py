@@ -114,6 +114,7 @@ declare(
     CIFAR_C_LEVEL=integer(1, "its severity", low=1, high=5),
     ALL_AS_UNLABELED=flag(False, "labelled images are unlabelled ones too"),
     SUBSAMPLE_CLASSES=choice("all", ("all", "base", "new"), "or the first or second half of them"),
+    FOLD=text("", "such as 1/4: hold the first quarter of the shots out, as validation images"),
     ALLOW_NEW_SPLIT=flag(False, "make a split where the published file is missing"),
     TEMPLATE=Template(default="", doc="the prompt; empty: coop_cmp/clip/templates.py has it"),
     CLASSNAMES=several((), _any_text, "names of an image folder's classes, in their order"),

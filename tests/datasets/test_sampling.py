@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coop_cmp.errors import UserError
-from datasets.sampling import few_shot, split_by_class, subsample_classes
+from datasets.sampling import by_label, few_shot, hold_out, split_by_class, subsample_classes
 from datasets.splits import Split
 from tests.datasets.trees import build, entries, pets
 
@@ -197,3 +197,28 @@ def test_a_new_split_has_the_shares_of_each_class_and_is_always_the_same() -> No
 def test_a_class_that_is_too_small_to_split_is_named() -> None:
     with pytest.raises(UserError, match="class 'lynx' has 1 images, too few"):
         split_by_class([("lynx/1.jpg", 0, "lynx")], 0.5, 0.2)
+
+
+def test_folds_hold_every_shot_out_once() -> None:
+    items = [(f"{label}/{i}.png", label, f"name {label}") for label in range(3) for i in range(8)]
+    split = Split(items, [("0/v.png", 0, "name 0")], [("0/t.png", 0, "name 0")])
+    assert hold_out(split, "") is split
+    folds = [hold_out(split, f"{part}/4") for part in (1, 2, 3, 4)]
+    assert sorted(item for fold in folds for item in fold.val) == sorted(items)
+    for fold in folds:
+        assert sorted(fold.train + fold.val) == sorted(items)
+        assert [len(images) for images in by_label(fold.val).values()] == [2, 2, 2]
+        assert fold.test == split.test
+
+
+@pytest.mark.parametrize("fold", ["0/4", "5/4", "1/1", "1", "a/b", "1/4/2"])
+def test_a_fold_that_is_none_is_refused(fold: str) -> None:
+    split = Split([("0/0.png", 0, "cat")], [], [])
+    with pytest.raises(UserError, match=r"DATASET\.FOLD must be such as 1/4"):
+        hold_out(split, fold)
+
+
+def test_more_folds_than_shots_are_refused() -> None:
+    split = Split([("0/0.png", 0, "cat")], [], [])
+    with pytest.raises(UserError, match="class 'cat' has only 1 training images"):
+        hold_out(split, "1/2")

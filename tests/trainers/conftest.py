@@ -79,7 +79,8 @@ def build(models: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
     def load_data(trainer: Any) -> None:
         names, pixels = trainer.classnames, trainer.cfg.INPUT.SIZE[0]
-        dataset = SimpleNamespace(classnames=names, train_x=[], name=trainer.cfg.DATASET.NAME)
+        name = trainer.cfg.DATASET.NAME
+        dataset = SimpleNamespace(classnames=names, train_x=[], test=[], name=name)
         trainer.dm = SimpleNamespace(dataset=dataset)
         trainer.train_loader_x = random_batches(3, 6, len(names), pixels)
         trainer.val_loader, trainer.test_loader = None, random_batches(2, 8, len(names), pixels)

@@ -116,3 +116,16 @@ def test_wrong_settings_are_refused_before_training(build, term):
     key = next(iter(TERMS[term].settings))
     with pytest.raises(UserError, match=rf"TRAINER\.{TERMS[term].node}\.{key} must be a number"):
         build(f"CoOp_{term}", f"TRAINER.{TERMS[term].node}.{key}", -1.0)
+
+
+@pytest.mark.parametrize("method", ["CoOp", "ProDA", "CoCoOp"])
+def test_the_classifier_is_stored_where_it_serves_all_images(build, method):
+    trainer = build(method)
+    steps(trainer, 1)
+    trainer.evaluator.evaluate = lambda: {"accuracy": 0.0}
+    trainer.test()
+    stored = trainer.evaluator.facts.get("text_features")
+    if method == "CoCoOp":
+        assert stored is None
+    else:
+        torch.testing.assert_close(stored, trainer.model.text_features().detach())
