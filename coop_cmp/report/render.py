@@ -76,10 +76,13 @@ class Renderer:
         found = dict.fromkeys(self._command(missing) for missing in runs if missing)
         return {command: number for number, command in enumerate(found, 1)}
 
+    @cached_property
+    def _shots(self) -> set[int]:
+        return {cell.runs[0][0].shots for cell in self.table.cells() if cell.runs} - {0}
+
     def _command(self, missing: Sequence[Run]) -> str:
         run = missing[0]
-        shots = {cell.runs[0][0].shots for cell in self.table.cells() if cell.runs} - {0}
-        only = f" --shots {run.shots}" if run.shots and len(shots) > 1 else ""
+        only = f" --shots {run.shots}" if run.shots and len(self._shots) > 1 else ""
         return self._run(f" --trainers {run.trainer}{only}")
 
     def _run(self, only: str = "") -> str:

@@ -12,7 +12,7 @@ import json
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -142,17 +142,27 @@ def identify(settings: Mapping[str, Any], training: Training | None = None) -> I
     Of a trainer that is declared (see :mod:`coop_cmp.settings`) the declared settings count,
     without the nodes of other methods and terms; of one from elsewhere, all settings do.
     """
-    baseline, term = split_trainer(str(settings["TRAINER.NAME"]))
-    method = METHODS.get(baseline)
-    nodes = {method.node} if method else set()
-    nodes |= {TERMS[term].node} if term else set()
+    declared = _declared(*split_trainer(str(settings["TRAINER.NAME"])), len(SETTINGS))
+    keys = (key for key in settings if (not is_free(key) if declared is None else key in declared))
+    return Identity({key: canonical(settings[key]) for key in keys}, training)
+
+
+@lru_cache
+def _declared(method: str, term: str | None, number: int) -> frozenset[str] | None:
+    """The settings that count for a method with a term; None for a method from elsewhere.
+
+    Args:
+        number: How many settings are declared so far, as more may come.
+    """
+    if method not in METHODS:
+        return None
+    nodes = {METHODS[method].node, TERMS[term].node if term else ""}
 
     def counts(key: str) -> bool:
         parts = key.split(".")
-        other_node = parts[0] == "TRAINER" and len(parts) > 2 and parts[1] not in nodes
-        return not is_free(key) and (method is None or (key in SETTINGS and not other_node))
+        return parts[0] != "TRAINER" or len(parts) < 3 or parts[1] in nodes
 
-    return Identity({k: canonical(v) for k, v in settings.items() if counts(k)}, training)
+    return frozenset(key for key in SETTINGS if counts(key) and not is_free(key))
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
