@@ -82,7 +82,6 @@ class ViewFeatures(FrozenFeatures):
         dataset: Any = copy.copy(loader.dataset)
         dataset.transform = ManyViews(dataset.transform, self.random, self.views)
         drawn = AugmentedViews(dataset, 1, self.cfg.SEED)
-
         at_once = max(1, ENCODED // self.views)
 
         @lru_cache(maxsize=2)

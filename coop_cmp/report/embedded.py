@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coop_cmp.report.layout import HEADINGS, Block, Cell, Recipe, metric_blocks
-from coop_cmp.results.run import LAMBDAS, shots_text
+from coop_cmp.results.run import LAMBDAS, TEST_TIME, shots_text
 
 METHODS = ("CoOp", "CoCoOp", "ProDA", "MaPLe", "KgCoOp")
 TWINS = tuple(f"{name}{twin}" for name in METHODS for twin in ("", "_CMP"))
@@ -14,6 +14,7 @@ EMBEDDED = {
     "embedded_domain": "Domain generalisation: trained on digits, tested on four shifts",
     "embedded_lambda": "The weight of the penalty",
     "embedded_finetuning": "Fine-tuning with and without the penalty",
+    "embedded_rivals": "Prompts tuned at test time, and prompts that give evidence",
 }
 
 
@@ -25,10 +26,12 @@ def embedded_blocks(name: str, seeds: tuple[int, ...]) -> list[Block]:
     columns: dict[str, tuple[str, ...]] = {"digits": ("digits",)}
     methods, shots = ["ZeroshotCLIP", *TWINS], [8]
     metrics = ["accuracy", "ece", "ace", "weighted_mce", "mce"]
-    if name == "embedded_domain":
+    if name in ("embedded_domain", "embedded_rivals"):
         columns |= {shift.removeprefix("digits_"): (shift,) for shift in SHIFTS}
         columns["mean of shifts"] = SHIFTS
         metrics = ["accuracy", "ece"]
+    if name == "embedded_rivals":
+        methods = ["ZeroshotCLIP", *TEST_TIME, "CoOp", "BPEFT"]
     elif name == "embedded_fewshot":
         shots = [1, 2, 4]
     elif name == "embedded_finetuning":
