@@ -11,6 +11,17 @@ import argparse
 import sys
 from pathlib import Path
 
+try:
+    import dassl.engine  # noqa: F401
+    import open_clip  # noqa: F401
+except ModuleNotFoundError as error:
+    print(
+        f"error: {error}; activate the environment (. .venv/bin/activate, which any of the scripts "
+        "makes) or install it: pip install -r requirements.txt",
+        file=sys.stderr,
+    )
+    sys.exit(2)
+
 from dassl.data.datasets import DATASET_REGISTRY
 from dassl.engine import TRAINER_REGISTRY, build_trainer
 from dassl.evaluation.build import EVALUATOR_REGISTRY
@@ -23,7 +34,7 @@ import datasets  # noqa: F401
 import trainers  # noqa: F401
 from coop_cmp.clip import add_models
 from coop_cmp.config import pairs, resolve
-from coop_cmp.errors import UserError, closest, exit_code, one_line
+from coop_cmp.errors import USER_ERROR, UserError, closest, exit_code, one_line
 from coop_cmp.results.identity import Training, claim, flatten, identify, read_identity
 from coop_cmp.results.records import refuse_other_model
 from coop_cmp.settings.defaults import method_of
@@ -156,6 +167,9 @@ def run(argv: list[str] | None = None) -> int:
     except (UserError, OSError) as error:
         print(f"error: {one_line(error)}", file=sys.stderr)
         return exit_code(error)
+    except FloatingPointError as error:  # raised by Dassl for a loss that is not finite
+        print(f"error: {error}: lower OPTIM.LR, or the weight of a loss term", file=sys.stderr)
+        return USER_ERROR
     return 0
 
 

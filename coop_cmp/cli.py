@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from coop_cmp.errors import UserError, exit_code
+from coop_cmp.errors import UserError, exit_code, one_line
 
 
 def guarded(main: Callable[[Sequence[str] | None], int]) -> int:
@@ -18,7 +18,7 @@ def guarded(main: Callable[[Sequence[str] | None], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (UserError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {one_line(error)}", file=sys.stderr)
         return exit_code(error)
     except KeyboardInterrupt:
         print("\nstopped; the same command continues where this one ended", file=sys.stderr)

@@ -3,6 +3,7 @@
 # in .venv beside the project.
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONSAFEPATH=1 # a yaml.py in the folder one happens to be in is not imported
 
 # Refuses a variable that the script would ignore: uses NAME ... lists those it reads.
 uses() {

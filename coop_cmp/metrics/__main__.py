@@ -13,7 +13,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from coop_cmp.errors import UserError
+from coop_cmp.errors import UserError, one_line
 from coop_cmp.metrics.bins import check_bins, convention
 from coop_cmp.metrics.bootstrap import Interval, bootstrap
 from coop_cmp.metrics.panel import CLASS_METRICS, METRICS, check_keys, show
@@ -50,7 +50,15 @@ def _read_npz(path: str, kind: str | None) -> tuple[Any, Any, str]:
             f"({', '.join(LABEL_NAMES)}), got {', '.join(arrays) or 'nothing'}; "
             "--kind chooses between logits and probs"
         )
-    return arrays[scores[0]], arrays[labels[0]], SCORE_NAMES[scores[0]]
+    numbers = (_numbers(arrays[name], f"{path}: {name}") for name in (scores[0], labels[0]))
+    return *numbers, SCORE_NAMES[scores[0]]
+
+
+def _numbers(array: Any, where: str) -> Any:
+    """An array of plain numbers, in this machine's order of bytes."""
+    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
+        raise UserError(f"{where}: expected numbers of at most 64 bits, got {array.dtype}")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _read_csv(path: str, kind: str | None) -> tuple[Any, Any, str]:
@@ -61,7 +69,7 @@ def _read_csv(path: str, kind: str | None) -> tuple[Any, Any, str]:
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             header, *rows = [row for row in csv.reader(file) if row] or [[]]
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path}: cannot be read ({error})") from error
     columns = [i for i, name in enumerate(header) if name.strip().lower() in LABEL_NAMES]
     if len(columns) != 1:
@@ -74,7 +82,7 @@ def _read_csv(path: str, kind: str | None) -> tuple[Any, Any, str]:
                 raise ValueError(f"{len(row)} columns where the header has {len(header)}")
             labels[i] = int(row.pop(columns[0]))
             scores[i] = [float(cell) for cell in row]
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise UserError(f"{path}, line {i + 2}: {error}") from error
     return scores, labels, kind
 
@@ -135,8 +143,8 @@ def main(argv: list[str] | None = None) -> int:
         keys = check_keys(args.keys)
         files = [load_samples(path, args.kind) for path in args.files]
         rows = panel_rows(files, keys, args)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (UserError, OSError) as error:
+        print(f"error: {one_line(error)}", file=sys.stderr)
         return 2
     heads = ["metric", "value"] if len(files) == 1 else ["metric", "first", "second", "difference"]
     if any(len(row) > len(heads) for row in rows):

@@ -12,12 +12,13 @@ from coop_cmp.errors import UserError
 from coop_cmp.metrics.samples import Samples
 
 Closed = Literal["right", "left"]
+MAX_BINS = 10_000
 
 
 def check_bins(n_bins: int, closed: str) -> None:
-    """Refuse a number of bins below 1 and an unknown closed side."""
-    if isinstance(n_bins, bool) or not isinstance(n_bins, int) or n_bins < 1:
-        raise UserError(f"n_bins: expected a whole number of at least 1, got {n_bins!r}")
+    """Refuse a number of bins that is none or needs a gigabyte, and an unknown closed side."""
+    if isinstance(n_bins, bool) or not isinstance(n_bins, int) or not 1 <= n_bins <= MAX_BINS:
+        raise UserError(f"n_bins: expected a whole number from 1 to {MAX_BINS}, got {n_bins!r}")
     if closed not in get_args(Closed):
         raise UserError(f'closed: expected "right" or "left", got {closed!r}')
 

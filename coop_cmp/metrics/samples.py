@@ -233,8 +233,13 @@ def _checked(probs: Any, labels: Any, name: str) -> tuple[Tensor, Tensor]:
 def _checked_log_softmax(logits: Tensor, first_row: int) -> Tensor:
     log_probs = logits.log_softmax(1, dtype=torch.float64)
     if not log_probs.amin().isfinite():
-        row = first_row + int((~logits.isfinite()).any(1).nonzero()[0])
-        raise UserError(f"logits: expected finite numbers, got NaN or infinity in row {row}")
+        row = int((~log_probs.isfinite()).any(1).nonzero()[0])
+        what = (
+            "numbers too far apart for a softmax"
+            if logits[row].isfinite().all()
+            else "NaN or infinity"
+        )
+        raise UserError(f"logits: expected finite numbers, got {what} in row {first_row + row}")
     return log_probs
 
 

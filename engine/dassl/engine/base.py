@@ -142,7 +142,8 @@ class TrainerBase:
         """
         place = ""
         if hasattr(self, "batch_idx"):
-            place = f"(epoch {self.epoch + 1}, batch {self.batch_idx + 1})"
+            rate = self.get_current_lr()
+            place = f"(epoch {self.epoch + 1}, batch {self.batch_idx + 1}, rate {rate:g})"
         self.unread_losses.note(loss, place)
 
     def init_writer(self, log_dir: str) -> None:

@@ -1,0 +1,198 @@
+"""Faults as a table: what is called, and the exit code and the words it must end with.
+
+``{tmp}`` is a folder of the case, with what ``files`` puts there. Every case ends in one line.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.conftest import ROOT
+
+DIGITS = ("--dataset-config-file", str(ROOT / "configs/datasets/digits.yaml"))
+COOP = ("--config-file", str(ROOT / "configs/trainers/CoOp/glyph.yaml"))
+TRAIN = ("--trainer", "CoOp_CMP", "--backbone", "TinyCLIP", "--seed", "1", *DIGITS, *COOP)
+SWEEP = ("--datasets", "digits", "--shots", "1", "--dry-run", "--output", "{tmp}/out")
+FOLDER = ("--dataset-config-file", str(ROOT / "configs/datasets/folder.yaml"), "--root", "{tmp}")
+
+Content = bytes | str | Callable[[Path], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One fault.
+
+    Attributes:
+        name: What is wrong.
+        program: A key of ``PROGRAMS`` in test_table.py.
+        arguments: Of the program.
+        words: A regular expression that the last line on stderr matches.
+        files: By name below ``{tmp}``: bytes, text, or a function that makes the path.
+        code: The exit code.
+    """
+
+    name: str
+    program: str
+    arguments: Sequence[str]
+    words: str
+    files: dict[str, Content] = field(default_factory=dict)
+    code: int = 2
+
+
+def option(key: str, value: str, words: str) -> Case:
+    """A setting with a value that it does not take."""
+    return Case(f"{key} {value}"[:60], "train", (*TRAIN, key, value), words)
+
+
+def npz(**arrays: Any) -> bytes:
+    """An npz file."""
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+LOGITS = np.eye(3, dtype=np.float32)
+LABELS = np.arange(3)
+
+
+def predictions(name: str, words: str, **arrays: Any) -> Case:
+    """The metrics command on an npz file with something wrong in it."""
+    content = npz(**{"logits": LOGITS, "labels": LABELS, **arrays})
+    return Case(f"npz: {name}", "metrics", ("{tmp}/p.npz",), words, {"p.npz": content})
+
+
+def table(name: str, content: bytes | str, words: str) -> Case:
+    """The metrics command on a CSV file."""
+    arguments = ("{tmp}/p.csv", "--kind", "logits")
+    return Case(f"csv: {name}", "metrics", arguments, words, {"p.csv": content})
+
+
+def grid(name: str, content: bytes | str, words: str) -> Case:
+    """A sweep's grid file."""
+    arguments = ("{tmp}/grid.yaml", "--dry-run", "--output", "{tmp}/out")
+    return Case(f"grid: {name}", "sweep", arguments, words, {"grid.yaml": content})
+
+
+def config(name: str, file: str, content: bytes | str, words: str) -> Case:
+    """A method's config file."""
+    arguments = (*TRAIN, "--config-file", "{tmp}/" + file)
+    return Case(f"config: {name}", "train", arguments, words, {file: content})
+
+
+def images(name: str, words: str, **files: Content) -> Case:
+    """A folder of one's own images."""
+    arguments = ("--trainer", "CoOp", "--backbone", "TinyCLIP", *FOLDER, "--output-dir", "{tmp}/o")
+    paths = {key.replace("__", "/"): content for key, content in files.items()}
+    return Case(f"images: {name}", "train", arguments, words, paths)
+
+
+SETTINGS = [
+    option("OPTIM.LR", "0", r"OPTIM\.LR must be a number above 0"),
+    option("OPTIM.LR", "-0.1", r"OPTIM\.LR must be a number above 0"),
+    option("OPTIM.LR", "nan", r"OPTIM\.LR must be a number above 0"),
+    option("OPTIM.LR", "1e999", r"OPTIM\.LR must be a number above 0"),
+    option("OPTIM.MAX_EPOCH", "0", r"MAX_EPOCH must be a whole number from 1"),
+    option("OPTIM.MAX_EPOCH", "1.5", r"MAX_EPOCH must be a whole number"),
+    option("OPTIM.MOMENTUM", "5", r"MOMENTUM must be a number from 0 below 1"),
+    option("OPTIM.NAME", "sdg", r'must be adam, .* did you mean "sgd"'),
+    option("OPTIM.LR_SCHEDULER", "cosin", r'did you mean "cosine"'),
+    option("OPTIM.WARMUP_TYPE", "fast", r"must be linear or constant"),
+    option("OPTIM.SHOT_EPOCHS", "[[1]]", r"SHOT_EPOCHS must be a list, each \["),
+    option("OPTIM.SHOT_EPOCHS", "often", r"SHOT_EPOCHS must be a list"),
+    option("OPTIM.WEIGHT_DECAY", "-1", r"from 0, got"),
+    option("SEED", "-7", r"SEED must be a whole number from 0 to \d+ or -1"),
+    option("TEST.SPLIT", "foo", r"TEST\.SPLIT must be test or val"),
+    option("TEST.FINAL_MODEL", "best", r"must be last_step or best_val"),
+    option("TEST.N_BINS", "100000000", r"from 1 to 10000"),
+    option("TEST.EVALUATOR", "Clasification", r'unknown evaluator "Clasification"'),
+    option("DATALOADER.NUM_WORKERS", "-1", r"NUM_WORKERS must be a whole number from 0"),
+    option("DATALOADER.TRAIN_X.BATCH_SIZE", "0", r"BATCH_SIZE must be a whole number from 1"),
+    option("DATALOADER.TEST.BATCH_SIZE", "-3", r"BATCH_SIZE must be a whole number from 1"),
+    option("DATALOADER.TRAIN_X.SAMPLER", "Random", r"must be RandomSampler, "),
+    option("INPUT.TRANSFORMS", "['flip']", r"each random_flip, "),
+    option("INPUT.INTERPOLATION", "cubic", r'did you mean "bicubic"'),
+    option("INPUT.SIZE", "(0, 0)", r"INPUT\.SIZE must be a list of 2"),
+    option("INPUT.PIXEL_STD", "[1, 1, 0]", r"PIXEL_STD must be a list of 3, each a number above 0"),
+    option("DATASET.TEMPLATE", "a photo", r"a prompt with one \{\}"),
+    option("DATASET.TEMPLATE", "a {x}", r"brace"),
+    option("DATASET.TEMPLATE", "a {", r"brace"),
+    option("DATASET.NUM_SHOTS", "0", r"NUM_SHOTS must be a whole number from 1 or -1"),
+    option("DATASET.SUBSAMPLE_CLASSES", "old", r"must be all, base or new"),
+    option("TRAINER.CMP.FORM", "square", r"must be ratio or log"),
+    option("TRAINER.CMP.LAMBDA", "inf", r"LAMBDA must be a number from 0"),
+    option("TRAINER.COOP.N_CTX", "1000000000", r"N_CTX must be a whole number from 1 to 75"),
+    option("TRAINER.COOP.N_CTX", "75", r"context|tokens|77"),
+    option("MODEL.BACKBONE.NAME", "ViT-B/61", r'unknown backbone.*did you mean "ViT-B/16"'),
+    option("MODEL.BACKBONE.WEIGHTS", "/dev/zero", r"neither a file nor a tag"),
+    option("DEVICE", "gpu0", r'device "gpu0" cannot be used'),
+    option("OPTIM.LR", "1e30", r"infinite or NaN.*epoch 1.*rate 1e\+30.*lower OPTIM\.LR"),
+]
+COMMANDS = [
+    Case("no model to test", "train", (*TRAIN, "--eval-only"), r"--eval-only .* --model-dir"),
+    Case("an odd option", "train", (*TRAIN, "OPTIM.LR"), r"no value for OPTIM\.LR"),
+    Case("no data root", "train", (*TRAIN, "--root", "{tmp}/no", "DATASET.NAME", "OxfordPets"),
+         r"no folder .*/no/oxford_pets"),
+    Case("output under a file", "train", (*TRAIN, "--output-dir", "{tmp}/a/out"), r"a/out.*Not a dir",
+         {"a": "a file"}),
+    Case("negative pruning", "store", ("--prune", "-5", "--store", "{tmp}"), "days from 0"),
+    Case("pruning nan days", "store", ("--prune", "nan", "--store", "{tmp}"), "days from 0"),
+    Case("untrained weights", "pretrain", ("--steps", "-1", "--output", "{tmp}/w"), "--steps takes 1"),
+    Case("weights to nowhere", "pretrain", ("--steps", "1"), "--output"),
+    Case("bins beyond memory", "metrics", ("{tmp}/p.npz", "--bins", "100000000"), "from 1 to 10000",
+         {"p.npz": npz(logits=LOGITS, labels=LABELS)}),
+    Case("no predictions", "metrics", ("{tmp}/p.npz",), r"p\.npz: cannot be read"),
+]  # fmt: skip
+CONFIGS = [
+    config("Python", "a.py", "raise SystemExit('ran')", r"expected a \.yaml or \.yml file"),
+    config("an object", "a.yaml", "SEED: !!python/object/apply:os.getpid []", r"a\.yaml: not read"),
+    config("bytes", "a.yaml", b"\xff\xfe\x00", r"a\.yaml: not readable"),
+    config("deep", "a.yaml", "[" * 5000, r"a\.yaml: not readable"),
+    config("a list", "a.yaml", "- 1", r"expected nodes"),
+    config("a wrong value", "a.yaml", "OPTIM: {LR: -1}", r"a\.yaml: OPTIM\.LR must be"),
+    config("a wrong key", "a.yaml", "OPTIM: {LRR: 1}", r'a\.yaml: .*did you mean "OPTIM.LR"'),
+]
+PREDICTIONS = [
+    predictions("text", r"expected numbers .* got <U", labels=np.array(["a", "b", "c"])),
+    predictions("a structure", r"expected numbers", logits=np.zeros(3, [("a", "f4")])),
+    predictions("objects", r"not a readable npz", logits=np.array([{}], dtype=object)),
+    predictions("no labels", r"one of labels", labels=np.zeros(0), label=LABELS),
+    predictions("far apart", r"too far apart", logits=LOGITS.astype(float) * 1e308 * [1, -1, 1]),
+    predictions("infinite", r"infinity in row 0", logits=LOGITS / 0),
+    predictions("a label too high", r"from 0 to 2", labels=LABELS + 1),
+    table("no number", "label,a,b\ncat,1,2\n", r"line 2: invalid literal"),
+    table("a giant", f"label,a,b\n{10**30},1,2\n", r"line 2: "),
+    table("a short row", "label,a,b\n1,2\n", r"line 2: 2 columns"),
+    table("no label", "a,b\n1,2\n", r"one column called label"),
+    table("bytes", b"label,a\n\xff\n", r"cannot be read"),
+    table("a long cell", "label,a\n0," + "1" * 200_000, r"cannot be read"),
+]
+GRIDS = [
+    grid("bytes", b"datasets: \xff", r"grid\.yaml"),
+    grid("empty", "", r"grid\.yaml"),
+    grid("an unknown option", "{datasets: digits, options: {OPTIM.LRR: 1}}", r'"OPTIM\.LRR"'),
+    grid("a wrong option", "{datasets: digits, options: {OPTIM.LR: -1}}", r"OPTIM\.LR must be"),
+    grid("a wrong form", "{datasets: digits, forms: square}", r"square"),
+    grid("an unknown trainer", "{datasets: digits, trainers: CoOpp}", r'did you mean "CoOp'),
+    grid("an unknown backbone", "{datasets: digits, backbones: ViT-B/61}", r"ViT-B/61"),
+    grid("a tag that leaves", "{datasets: digits, tag: /../../x}", r"tag"),
+    Case("half a quote for Slurm", "sweep", (*SWEEP[:4], *SWEEP[5:], "--slurm", "a='"), r"--slurm"),
+]
+IMAGES = [
+    images("names that read the same", r"'a b' and 'a_b' read the same",
+           **{f"{part}__{name}__1.png": b"-" for part in ("train", "test") for name in ("a b", "a_b")}),
+    images("only a pipe", r"no image in", train__a__1=b"", test__a__pipe=b"",
+           **{"train/a/pipe.png": os.mkfifo, "test/a/1.png": b"-"}),
+    images("no folders", r"needs folders train/ and test/", a=b""),
+    images("a billion labels", r"\d+ of them have none",
+           **{"split.json": '{"train": [["a", 0, "a"], ["b", 1000000000, "b"]], "val": [],'
+              ' "test": [["a", 0, "a"]]}'}),
+    images("a split of nothing", r"not a split file", **{"split.json": "[]"}),
+]  # fmt: skip
+CASES = [*SETTINGS, *COMMANDS, *CONFIGS, *PREDICTIONS, *GRIDS, *IMAGES]

@@ -1,0 +1,60 @@
+"""Every fault of the table ends with its exit code and its words, in one line and no traceback."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import train
+from coop_cmp.clip import store
+from coop_cmp.glyph import pretrain
+from coop_cmp.metrics import __main__ as metrics
+from coop_cmp.sweep import __main__ as sweep
+from coop_cmp.sweep.cli import guarded
+from tests.faults.cases import CASES, Case
+
+PROGRAMS: dict[str, Callable[[], int]] = {
+    "train": train.run,
+    "metrics": metrics.main,
+    "store": store.main,
+    "sweep": lambda: guarded(sweep.main),
+    "pretrain": lambda: pretrain.main() or 0,
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+def prepare(case: Case, folder: Path) -> None:
+    for name, content in case.files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if callable(content):
+            content(path)
+        else:
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_fault_ends_in_one_line(case, tiny_weights, data, tmp_path, monkeypatch, capsys) -> None:
+    prepare(case, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    root = ["--root", str(data)] if case.program == "train" else []
+    arguments = [argument.replace("{tmp}", str(tmp_path)) for argument in case.arguments]
+    monkeypatch.setattr(sys, "argv", [case.program, *root, *arguments])
+    monkeypatch.setattr(sys, "stdout", sys.stdout)  # the logger replaces it
+    try:
+        code = PROGRAMS[case.program]()
+    except SystemExit as stop:
+        code = stop.code
+    error = capsys.readouterr().err.strip()
+    assert code == case.code, error
+    assert "Traceback" not in error
+    assert re.search(case.words, error.splitlines()[-1]), error
+    assert not list(tmp_path.rglob("results.json"))
