@@ -20,6 +20,7 @@ from coop_cmp.results.identity import Identity, flatten, identify, read_identity
 from coop_cmp.results.records import RESULTS_FILE, read_results
 from coop_cmp.results.run import Run
 from coop_cmp.settings import METHODS, Method, read_all, read_declarations
+from coop_cmp.settings.defaults import check_backbone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,6 +116,7 @@ class Project:
                 raise UserError(
                     f"trainers: there is no {run.trainer!r}{closest(run.trainer, known)}"
                 )
+            check_backbone(run.backbone, self.root / "configs/models")
             other = places.setdefault(run.path, run)
             if other != run:
                 raise UserError(

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from coop_cmp.errors import UserError
+from coop_cmp.errors import UserError, closest
 from coop_cmp.settings.registry import METHODS, Method
 
 # OpenAI's own architectures, by the names the CoOp codebase uses. They need QuickGELU.
@@ -62,9 +62,7 @@ def run_defaults(trainer: str, backbone: str, models: Path) -> dict[str, Any]:
 def image_size(backbone: str, models: Path) -> tuple[int, int] | None:
     """Height and width of the model's images; None for a name that open_clip does not know."""
     name = OPENAI_NAMES.get(backbone, backbone)
-    package = importlib.util.find_spec("open_clip")  # not imported: that would load torch
-    installed = getattr(package, "submodule_search_locations", None) or ()
-    for folder in (models, *(Path(place, "model_configs") for place in installed)):
+    for folder in _config_folders(models):
         path = folder / f"{name}.json"
         if path.is_file():
             try:
@@ -73,3 +71,18 @@ def image_size(backbone: str, models: Path) -> tuple[int, int] | None:
             except (ValueError, LookupError, TypeError) as error:
                 raise UserError(f"{path}: not a model config ({error!r})") from error
     return None
+
+
+def check_backbone(backbone: str, models: Path) -> None:
+    """Refuse a name that no model config has."""
+    if image_size(backbone, models) is None:
+        files = (file for folder in _config_folders(models) for file in folder.glob("*.json"))
+        known = [*OPENAI_NAMES, *(file.stem for file in files)]
+        raise UserError(f'unknown backbone "{backbone}"{closest(backbone, known)}')
+
+
+def _config_folders(models: Path) -> list[Path]:
+    """Where model configs are: the bundled ones, then those of open_clip."""
+    package = importlib.util.find_spec("open_clip")  # not imported: that would load torch
+    installed = getattr(package, "submodule_search_locations", None) or ()
+    return [models, *(Path(place, "model_configs") for place in installed)]

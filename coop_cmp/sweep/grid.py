@@ -131,8 +131,9 @@ def read_grids(path: Path, changes: Mapping[str, Any]) -> list[Grid]:
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: not readable as YAML: {error}") from error
+    except (yaml.YAMLError, UnicodeError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"{path}: not readable as YAML ({reason})") from error
     entries = content if isinstance(content, list) else [content]
     if not all(isinstance(entry, Mapping) for entry in entries):
         raise UserError(f"{path}: expected keys such as datasets and trainers, got {content!r}")

@@ -32,7 +32,10 @@ def work(project: Project, settings: Settings, runs: Sequence[Run]) -> list[Fail
 
 def parameters(text: str) -> dict[str, Any]:
     """``partition=gpu gres=gpu:1`` as submitit's Slurm parameters; numbers become numbers."""
-    pairs = [part.partition("=") for part in shlex.split(text)]
+    try:
+        pairs = [part.partition("=") for part in shlex.split(text)]
+    except ValueError as error:
+        raise UserError(f"--slurm: cannot be split into words ({error}): {text}") from error
     wrong = [key for key, equals, _ in pairs if not equals]
     if wrong:
         raise UserError(f"--slurm: expected key=value pairs, got {wrong[0]!r}")

@@ -58,6 +58,7 @@ def npz(**arrays: Any) -> bytes:
     return file.getvalue()
 
 
+PARTS = ("train", "test")
 LOGITS = np.eye(3, dtype=np.float32)
 LABELS = np.arange(3)
 
@@ -89,8 +90,7 @@ def config(name: str, file: str, content: bytes | str, words: str) -> Case:
 def images(name: str, words: str, **files: Content) -> Case:
     """A folder of one's own images."""
     arguments = ("--trainer", "CoOp", "--backbone", "TinyCLIP", *FOLDER, "--output-dir", "{tmp}/o")
-    paths = {key.replace("__", "/"): content for key, content in files.items()}
-    return Case(f"images: {name}", "train", arguments, words, paths)
+    return Case(f"images: {name}", "train", arguments, words, files)
 
 
 SETTINGS = [
@@ -132,18 +132,18 @@ SETTINGS = [
     option("MODEL.BACKBONE.NAME", "ViT-B/61", r'unknown backbone.*did you mean "ViT-B/16"'),
     option("MODEL.BACKBONE.WEIGHTS", "/dev/zero", r"neither a file nor a tag"),
     option("DEVICE", "gpu0", r'device "gpu0" cannot be used'),
-    option("OPTIM.LR", "1e30", r"infinite or NaN.*epoch 1.*rate 1e\+30.*lower OPTIM\.LR"),
+    option("OPTIM.LR", "1e30", r"infinite or NaN.*epoch \d+.*rate 1e\+30.*lower OPTIM\.LR"),
 ]
 COMMANDS = [
     Case("no model to test", "train", (*TRAIN, "--eval-only"), r"--eval-only .* --model-dir"),
     Case("an odd option", "train", (*TRAIN, "OPTIM.LR"), r"no value for OPTIM\.LR"),
     Case("no data root", "train", (*TRAIN, "--root", "{tmp}/no", "DATASET.NAME", "OxfordPets"),
          r"no folder .*/no/oxford_pets"),
-    Case("output under a file", "train", (*TRAIN, "--output-dir", "{tmp}/a/out"), r"a/out.*Not a dir",
-         {"a": "a file"}),
+    Case("output under a file", "train", (*TRAIN, "--output-dir", "{tmp}/a/out"),
+         r"Not a directory", {"a": "a file"}),
     Case("negative pruning", "store", ("--prune", "-5", "--store", "{tmp}"), "days from 0"),
     Case("pruning nan days", "store", ("--prune", "nan", "--store", "{tmp}"), "days from 0"),
-    Case("untrained weights", "pretrain", ("--steps", "-1", "--output", "{tmp}/w"), "--steps takes 1"),
+    Case("untrained weights", "pretrain", ("--steps", "-1", "--output", "{tmp}/w"), "takes 1"),
     Case("weights to nowhere", "pretrain", ("--steps", "1"), "--output"),
     Case("bins beyond memory", "metrics", ("{tmp}/p.npz", "--bins", "100000000"), "from 1 to 10000",
          {"p.npz": npz(logits=LOGITS, labels=LABELS)}),
@@ -163,7 +163,7 @@ PREDICTIONS = [
     predictions("a structure", r"expected numbers", logits=np.zeros(3, [("a", "f4")])),
     predictions("objects", r"not a readable npz", logits=np.array([{}], dtype=object)),
     predictions("no labels", r"one of labels", labels=np.zeros(0), label=LABELS),
-    predictions("far apart", r"too far apart", logits=LOGITS.astype(float) * 1e308 * [1, -1, 1]),
+    predictions("far apart", r"too far apart", logits=np.array([[1e308, -1e308, 0]] * 3)),
     predictions("infinite", r"infinity in row 0", logits=LOGITS / 0),
     predictions("a label too high", r"from 0 to 2", labels=LABELS + 1),
     table("no number", "label,a,b\ncat,1,2\n", r"line 2: invalid literal"),
@@ -186,10 +186,10 @@ GRIDS = [
 ]
 IMAGES = [
     images("names that read the same", r"'a b' and 'a_b' read the same",
-           **{f"{part}__{name}__1.png": b"-" for part in ("train", "test") for name in ("a b", "a_b")}),
-    images("only a pipe", r"no image in", train__a__1=b"", test__a__pipe=b"",
+           **{f"{part}/{name}/1.png": b"-" for part in PARTS for name in ("a b", "a_b")}),
+    images("only a pipe", r"no image in",
            **{"train/a/pipe.png": os.mkfifo, "test/a/1.png": b"-"}),
-    images("no folders", r"needs folders train/ and test/", a=b""),
+    images("no folders", r"needs folders train/ and test/", **{"a/1.png": b"-"}),
     images("a billion labels", r"\d+ of them have none",
            **{"split.json": '{"train": [["a", 0, "a"], ["b", 1000000000, "b"]], "val": [],'
               ' "test": [["a", 0, "a"]]}'}),

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import train
+from coop_cmp.cli import guarded
 from coop_cmp.clip import store
+from coop_cmp.commands import sweep
 from coop_cmp.glyph import pretrain
 from coop_cmp.metrics import __main__ as metrics
-from coop_cmp.sweep import __main__ as sweep
-from coop_cmp.sweep.cli import guarded
 from tests.faults.cases import CASES, Case
 
 PROGRAMS: dict[str, Callable[[], int]] = {

@@ -106,6 +106,9 @@ def root(tmp_path: Path) -> Path:
         file = tmp_path / "configs/datasets" / f"{name}.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"DATASET:\n  NAME: {name.capitalize()}\n")
+    (tmp_path / "configs").mkdir(exist_ok=True)
+    models = Path(__file__).parents[2] / "configs/models"
+    (tmp_path / "configs/models").symlink_to(models)
     for name in ("glyph", "vit_b16", "rn50"):
         file = tmp_path / "configs/trainers/CoOp" / f"{name}.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
