@@ -142,10 +142,6 @@ class FewShotDataset(DatasetBase):
         folder = self.pictures_of or os.path.basename(self.dataset_dir)
         return f"{folder}/{os.path.relpath(impath, self.image_dir)}"
 
-    def same_in_a_prompt(self, first: str, second: str) -> None:
-        """Note two classes that nothing can tell apart; published lists of names have such."""
-        self.notes.append(f"the classes {first!r} and {second!r} read the same in a prompt")
-
     def images(self, items: list[Item]) -> list[Datum]:
         """Turn list entries into what the data loaders take."""
         prefix = os.path.join(self.image_dir, "")
