@@ -13,6 +13,7 @@ from dassl.evaluation import build_evaluator
 from dassl.optim import build_lr_scheduler, build_optimizer
 from dassl.utils import AverageMeter, MetricMeter, count_num_param, load_pretrained_weights
 from dassl.utils.checkpoint import BEST_NAME
+from dassl.utils.files import remove_leftovers
 from tqdm import tqdm
 from yacs.config import CfgNode
 
@@ -93,6 +94,8 @@ class SimpleTrainer(TrainerBase):
     def before_train(self) -> None:
         """Continue an interrupted run if there is one, and start the records."""
         names = self.get_model_names()
+        for folder in ("", *names):
+            remove_leftovers(os.path.join(self.output_dir, folder))
         if self.cfg.RESUME:
             self.start_epoch = self.resume_model_if_exist(self.cfg.RESUME)
             if names and not self.start_epoch:

@@ -44,9 +44,8 @@ def atomic_write(fpath: str) -> Iterator[BinaryIO]:
     """
     mkdir_if_missing(os.path.dirname(os.path.abspath(fpath)))
     head, tail = os.path.split(fpath)
-    beginning = os.path.join(head, f".{tail}.{platform.node()}.")
-    temporary = f"{beginning}{os.getpid()}.tmp"
-    _remove_leftovers(beginning)
+    temporary = os.path.join(head, f".{tail}.{platform.node()}.{os.getpid()}.tmp")
+    remove_leftovers(head, tail)
     try:
         with open(temporary, "wb") as file:
             yield file
@@ -62,10 +61,11 @@ def atomic_write(fpath: str) -> Iterator[BinaryIO]:
             os.remove(temporary)
 
 
-def _remove_leftovers(beginning: str) -> None:
-    """Delete temporary files of processes on this machine that are no more."""
-    for leftover in glob.glob(f"{glob.escape(beginning)}*.tmp"):
-        process = leftover.removeprefix(beginning).removesuffix(".tmp")
+def remove_leftovers(directory: str, name: str = "") -> None:
+    """Delete what killed processes of this machine left of a file, or of all in a directory."""
+    beginning = f".{glob.escape(name) or '*'}.{glob.escape(platform.node())}."
+    for leftover in glob.glob(os.path.join(glob.escape(directory), f"{beginning}*.tmp")):
+        process = leftover.removesuffix(".tmp").rpartition(".")[2]
         if process.isdigit() and os.name == "posix":
             try:
                 os.kill(int(process), 0)

@@ -1,0 +1,124 @@
+"""Any combination of settings trains a step, or is refused in one line with exit code 2."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import train
+from coop_cmp.settings import METHODS, SETTINGS
+from coop_cmp.settings.kinds import Choice, Flag, Integer, Number, Row, Setting, Several, Template
+from tests.conftest import FOLDER
+
+# Places, names of other things, and what only takes time.
+LEFT_OUT = {
+    "OUTPUT_DIR",
+    "RESUME",
+    "DEVICE",
+    "DATASET.ROOT",
+    "DATASET.NAME",
+    "DATALOADER.NUM_WORKERS",
+    "MODEL.BACKBONE.NAME",
+    "MODEL.BACKBONE.WEIGHTS",
+    "MODEL.INIT_WEIGHTS",
+    "MODEL.FEATURE_STORE",
+    "OPTIM.MAX_EPOCH",
+    "OPTIM.SHOT_EPOCHS",
+    "OPTIM.DATASET_EPOCHS",
+    "TEST.EVALUATOR",
+    "TRAINER.NAME",
+}
+SMALL = {
+    "INPUT.SIZE": "(32, 32)",
+    "TRAINER.COOP.N_CTX": "4",
+    "TRAINER.MAPLE.PROMPT_DEPTH": "2",
+    "TRAINER.PRODA.N_PROMPT": "4",
+    "TRAINER.PRODA.PROMPT_BS": "2",
+}
+NONSENSE = st.sampled_from(["", "nonsense", "[", "{}", "nan", "-1", "1e400", "[[]]", "None", "é\n"])
+
+
+def values(setting: Setting) -> st.SearchStrategy[Any]:
+    """Values that a setting may take, at the ends of its range and inside."""
+    if isinstance(setting, Flag):
+        return st.booleans()
+    if isinstance(setting, Choice):
+        return st.sampled_from(setting.choices)
+    if isinstance(setting, Integer):
+        return st.integers(-2, 6)
+    if isinstance(setting, Number):
+        return st.sampled_from([0, 1, -1, 0.5, 1e-8, 3.7, 1e12, math.inf])
+    if isinstance(setting, Several):
+        size = setting.length or 2
+        return st.lists(values(setting.of), min_size=setting.length or 0, max_size=size)
+    if isinstance(setting, Row):
+        return st.tuples(*map(values, setting.of)).map(list)
+    if isinstance(setting, Template):
+        return st.sampled_from(["a {}", "{}", "{0}", "a {} {{x}}"])
+    return st.sampled_from(["", "a photo of a", "x" * 400, "0"])
+
+
+def takes(setting: Setting, value: Any) -> bool:
+    """Whether a setting accepts the value."""
+    try:
+        setting.read(str(value))
+    except ValueError:
+        return False
+    return True
+
+
+@st.composite
+def command_lines(draw: st.DrawFn) -> list[str]:
+    """A trainer and some settings, mostly ones that it takes."""
+    trained = sorted(name for name, method in METHODS.items() if method.trains)
+    trainer = draw(st.sampled_from([*trained, "ZeroshotCLIP", "CoOp_CMP", "ProDA_CMP"]))
+    keys = draw(
+        st.lists(st.sampled_from(sorted(set(SETTINGS) - LEFT_OUT)), max_size=5, unique=True)
+    )
+    options = []
+    for key in keys:
+        taken = values(SETTINGS[key]).filter(lambda value, key=key: takes(SETTINGS[key], value))
+        value = draw(NONSENSE if draw(st.integers(0, 9)) == 0 else taken)
+        options += [key, str(value)]
+    small = [word for pair in SMALL.items() for word in pair]
+    return ["--trainer", trainer, *small, *options]
+
+
+def call(words: list[str], data: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    shutil.rmtree(out, ignore_errors=True)
+    fixed = [*FOLDER, "--backbone", "TinyCLIP", "--seed", "1", "--root", str(data)]
+    short = ["OPTIM.MAX_EPOCH", "1", "DATALOADER.NUM_WORKERS", "0"]
+    stdout = sys.stdout
+    try:
+        code = train.run([*fixed, "--output-dir", str(out), *words, *short])
+    finally:
+        sys.stdout = stdout  # the logger replaces it
+    return code, capsys.readouterr().err.strip()
+
+
+def test_any_settings_train_or_are_refused(request, tiny_weights, pictures, tmp_path, capsys):
+    examples = 10 * request.config.getoption("--kills", 3)
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(command_lines())
+    def check(words: list[str]) -> None:
+        code, error = call(words, pictures, tmp_path / "out", capsys)
+        assert code in (0, 2), (words, error)
+        if code:
+            assert error.startswith("error: "), (words, error)
+            assert "\n" not in error, (words, error)
+
+    check()

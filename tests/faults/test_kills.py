@@ -1,0 +1,79 @@
+"""Runs that are killed at any moment and started again end as if nothing had happened.
+
+``python -m pytest tests/faults --kills 100`` kills a hundred times; the default is short.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import train
+from tests.conftest import FOLDER, SHORT
+
+METHOD = ("--trainer", "CoOp_CMP", "--backbone", "TinyCLIP", "--seed", "1", *FOLDER)
+SIZE = ("INPUT.SIZE", "(32, 32)", "TRAINER.COOP.PREC", "fp32", "DATALOADER.NUM_WORKERS", "0")
+OPTIONS = (*SHORT, *SIZE, "TRAIN.CHECKPOINT_FREQ", "1", "OPTIM.MAX_EPOCH", "8")
+
+
+def start(data: Path, out: Path) -> int:
+    """Run train.py in a child process; its number."""
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1), os.dup2(nowhere, 2)
+        sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the end
+        code = train.run([*METHOD, "--root", str(data), "--output-dir", str(out), *OPTIONS])
+    finally:
+        os._exit(code)
+
+
+def wait(child: int) -> int:
+    """The exit code of a child, or minus the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def outcome(out: Path) -> dict[str, Any]:
+    """What must not depend on how often a run was killed."""
+    record = json.loads((out / "results.json").read_text())
+    with np.load(out / "predictions.npz") as file:
+        arrays = {name: file[name].tobytes() for name in ("logits", "labels")}
+    return {**arrays, "metrics": record["metrics"], "sizes": record["sizes"]}
+
+
+def test_killed_runs_end_as_undisturbed_ones(request, tiny_weights, pictures, tmp_path):
+    kills = request.config.getoption("--kills", 3)
+    draw = random.Random(0)
+    undisturbed = tmp_path / "undisturbed"
+    begin = time.monotonic()
+    assert wait(start(pictures, undisturbed)) == 0
+    seconds = time.monotonic() - begin
+    expected = outcome(undisturbed)
+    done = 0
+    while done < kills:
+        out = tmp_path / "killed"
+        shutil.rmtree(out, ignore_errors=True)
+        while True:
+            child = start(pictures, out)
+            if done < kills:
+                time.sleep(draw.uniform(0, seconds))
+                os.kill(child, signal.SIGKILL)
+            code = wait(child)
+            if code == 0:  # it was faster than the signal, or the last one
+                break
+            assert code == -signal.SIGKILL
+            done += 1
+        assert outcome(out) == expected
+        assert not list(out.rglob("*.tmp"))
