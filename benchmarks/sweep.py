@@ -1,13 +1,13 @@
-"""A sweep over lambda and seeds on Digits: separate runs, and one sweep on cached views.
+"""A sweep over lambda and seeds on Digits: separate runs, and sweeps that share their images.
 
     python benchmarks/sweep.py [--json FILE] [--threads 2] [--seeds 1 2 3] [--lambdas ...]
 
 The embedded model and data set. Separate runs are calls of train.py, one after the other, without
-the feature store and with fresh augmentation, on all threads. The sweeps start with an empty store
-and run side by side on one thread each, forked from one process: the second row has the gain from
-that alone. Cached views are another protocol than fresh augmentation: the metrics of both are
-shown. GFLOP are those of the image tower, from the number of images that a run's settings make it
-encode; the text side is the same in all rows.
+the feature store, on all threads. The sweeps start with an empty store and run side by side on one
+thread each, forked from one process: the second row has the gain from that alone. All rows but the
+last have the same fresh augmentation; shared views are encoded once per seed and epoch. Cached
+views are another protocol: the metrics of both are shown. GFLOP are those of the image tower, from
+the number of images that a run's settings make it encode; the text side is the same in all rows.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ from common import ROOT, count_flops, environment, parser_of, report
 
 import train
 from coop_cmp.clip import add_models, load_clip
+from coop_cmp.clip.views import PART
 
 VIEWS = 10
 LAMBDAS = ["0.001", "0.01", "0.05", "0.1", "0.5", "1.0"]
 # Way: the option of a sweep; none for separate runs.
 WAYS = {
     "separate runs": "",
-    "sweep, fresh images": "MODEL.FEATURE_STORE=",
+    "sweep, every run for itself": "INPUT.SHARED_VIEWS=False MODEL.FEATURE_STORE=",
+    "sweep, shared views": "INPUT.SHARED_VIEWS=True",
     "sweep, cached views": f"INPUT.CACHED_VIEWS={VIEWS}",
 }
 
@@ -63,7 +65,7 @@ def sweep(args: Any, folder: Path, option: str) -> None:
     command += ["--lambdas", *args.lambdas, "--jobs", str(args.threads), "--threads", "1"]
     command += ["--output", str(folder / "sweep"), "--data", str(folder / "data")]
     epochs = [f"OPTIM.MAX_EPOCH={args.epochs}"] if args.epochs else []
-    call([*command, "--options", option, *epochs], folder, 1)
+    call([*command, "--options", *option.split(), *epochs], folder, 1)
 
 
 def call(command: list[str], folder: Path, threads: int) -> None:
@@ -88,15 +90,18 @@ def metrics(folder: Path) -> dict[str, float]:
     return {"runs": len(found), **means}
 
 
-def images_encoded(args: Any) -> tuple[int, int]:
-    """How many images all runs encode together: anew each time, and on cached views."""
+def images_encoded(args: Any) -> dict[str, int]:
+    """How many images all runs of each way encode together."""
     cfg = train.setup_cfg(train.parse_args(settings(args)))
     data = train.DATASET_REGISTRY.get(cfg.DATASET.NAME)(cfg)
     batch = cfg.DATALOADER.TRAIN_X.BATCH_SIZE
-    steps = cfg.OPTIM.MAX_EPOCH * (len(data.train_x) // batch)
-    runs = len(args.seeds) * len(args.lambdas)
-    fresh = runs * (steps * batch + len(data.test))
-    return fresh, len(args.seeds) * VIEWS * len(data.train_x) + len(data.test)
+    images, seeds = len(data.train_x), len(args.seeds)
+    steps = cfg.OPTIM.MAX_EPOCH * (images // batch)
+    fresh = seeds * len(args.lambdas) * (steps * batch + len(data.test))
+    part = max(1, PART // images)  # epochs that are encoded at once
+    shared = seeds * -(-cfg.OPTIM.MAX_EPOCH // part) * part * images + len(data.test)
+    cached = seeds * VIEWS * images + len(data.test)
+    return dict(zip(WAYS, (fresh, fresh, shared, cached), strict=True))
 
 
 def flops_per_image() -> int:
@@ -118,8 +123,7 @@ def main() -> None:
         args.epochs, args.seeds, args.lambdas = "2", args.seeds[:1], args.lambdas[:2]
     os.chdir(ROOT)
     add_models(ROOT / "configs" / "models")
-    fresh, views = images_encoded(args)
-    encoded = dict(zip(WAYS, (fresh, fresh, views), strict=True))
+    encoded = images_encoded(args)
     each = flops_per_image()
     rows: list[dict[str, Any]] = []
     for way, options in WAYS.items():

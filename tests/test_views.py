@@ -18,14 +18,19 @@ from torch import nn
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 
-from coop_cmp.clip.features import describe_transform, encode, serve, tower_digest
-from coop_cmp.clip.views import AugmentedViews
+from coop_cmp.clip.features import (
+    AugmentedViews,
+    describe_transform,
+    encode,
+    serve,
+    tower_digest,
+)
 from tests.small_clip import small_clip
 from trainers.base import PromptedCLIP
 
 
 def stored(tmp_path: Path) -> int:
-    return len(list((tmp_path / "coop_cmp" / "features").glob("*.safetensors")))
+    return len(list((tmp_path / "coop_cmp" / "features").rglob("*.safetensors")))
 
 
 # Testing on validation data in every epoch shows that the store leaves the random numbers alone.

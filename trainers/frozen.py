@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from dassl.engine import TrainerX
 from torch import Tensor
+from torch.utils.data import DataLoader
 
+from coop_cmp.clip.epochs import seeded_views
 from coop_cmp.clip.views import FrozenFeatures
 from coop_cmp.errors import UserError
 
@@ -22,6 +24,7 @@ class FeatureTrainer(TrainerX):
 
     model: Any
     precision: Any
+    epoch_sampler: Any = None  # has to be told the epoch, if views depend on it
 
     def encode_image(self, image: Tensor) -> Tensor:
         """Features [B, E] of images [B, 3, H, W], as in a test."""
@@ -36,11 +39,40 @@ class FeatureTrainer(TrainerX):
             print(f"Feature store: not for {type(self).__name__}, which changes image features")
         return None
 
+    def check_cfg(self, cfg: Any) -> None:
+        super().check_cfg(cfg)
+        node = cfg.INPUT
+        if node.SHARED_VIEWS and (node.VIEW_SEED != "image" or cfg.SEED < 0):
+            raise UserError(
+                "INPUT.SHARED_VIEWS needs views that every run can make again: a seed (--seed) and "
+                f'INPUT.VIEW_SEED "image", got {cfg.SEED} and "{node.VIEW_SEED}"; set '
+                "INPUT.SHARED_VIEWS False"
+            )
+
+    def build_data_loader(self) -> None:
+        """Make the loaders; those of training draw views by seed, epoch and image."""
+        super().build_data_loader()
+        cfg, loader = self.cfg, self.train_loader_x
+        seeded = cfg.INPUT.VIEW_SEED == "image" and cfg.SEED >= 0 and not cfg.INPUT.CACHED_VIEWS
+        if seeded and isinstance(loader, DataLoader):
+            self.train_loader_x = seeded_views(loader, self.cfg.OPTIM.MAX_EPOCH, cfg.SEED)
+            self.epoch_sampler = self.train_loader_x.batch_sampler
+
+    def before_epoch(self) -> None:
+        super().before_epoch()
+        if self.epoch_sampler is not None:
+            self.epoch_sampler.epoch = self.epoch
+
     def before_train(self) -> None:
-        """Replace training images by cached views, if INPUT.CACHED_VIEWS asks for them."""
+        """Replace training images by features, if the settings ask for it."""
         self.need_validation()
         super().before_train()
         views = self.cfg.INPUT.CACHED_VIEWS
+        if self.cfg.INPUT.SHARED_VIEWS and not views:
+            if self.features is not None:
+                self.train_loader_x = self.features.shared_loader(self.train_loader_x)
+            else:
+                print(f"Shared views: not for {type(self).__name__}, which changes image features")
         if views and self.features is None:
             name = type(self).__name__
             raise UserError(f"INPUT.CACHED_VIEWS must be 0 for {name}: it changes image features")

@@ -52,6 +52,45 @@ class StoredFeatures(Dataset[Batch]):
         }
 
 
+class AugmentedViews(Dataset[Batch]):
+    """V views of each of N images: item ``v * N + i`` is view v of image i.
+
+    A view depends on nothing but the seed, v and i: not on workers, batches or other views. The
+    random generators are left as they were.
+
+    Args:
+        dataset: The N images, augmented by the random generators.
+        views: V.
+        seed: Of the run.
+    """
+
+    def __init__(self, dataset: Any, views: int, seed: int) -> None:
+        self.dataset = dataset
+        self.views = views
+        self.seed = seed
+        self.data_source = dataset.data_source
+        self.transform = dataset.transform
+
+    def __len__(self) -> int:
+        return self.views * len(self.dataset)
+
+    def __getitem__(self, index: int) -> Batch:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Batch]:
+        """A batch at once, which is how loaders ask."""
+        with undisturbed_generators():
+            return [self._view(*divmod(index, len(self.dataset))) for index in indices]
+
+    def _view(self, view: int, image: int) -> Batch:
+        # A run without a seed has -1, which counts as one.
+        words = np.random.SeedSequence([self.seed % 2**32, view, image]).generate_state(3)
+        random.seed(int(words[0]))
+        np.random.seed(words[1])
+        torch.default_generator.manual_seed(int(words[2]))
+        return self.dataset[image]
+
+
 def serve(
     loader: DataLoader[Batch], features: Any, kind: type[StoredFeatures] = StoredFeatures
 ) -> DataLoader[Batch]:
@@ -62,7 +101,14 @@ def serve(
     """
     source: Any = loader.dataset
     dataset = kind(features, source.data_source)
-    return DataLoader(dataset, None, sampler=loader.batch_sampler, collate_fn=_as_it_is)
+    return DataLoader(
+        dataset,
+        None,
+        sampler=loader.batch_sampler,
+        collate_fn=_as_it_is,
+        pin_memory=loader.pin_memory,
+        generator=loader.generator,
+    )
 
 
 def _as_it_is(batch: Any) -> Any:

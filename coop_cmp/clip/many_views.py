@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, Subset
 from torchvision import transforms as T
 
 from coop_cmp.clip.augmix import AugMix
-from coop_cmp.clip.features import Batch, StoredFeatures, encode, serve
-from coop_cmp.clip.views import AugmentedViews, FrozenFeatures
+from coop_cmp.clip.features import AugmentedViews, Batch, StoredFeatures, encode, serve
+from coop_cmp.clip.views import FrozenFeatures
 
 PART = 512  # images of a stored file: what is lost when a run is killed, and held in memory
 ENCODED = 128  # views encoded at once

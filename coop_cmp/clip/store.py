@@ -43,21 +43,28 @@ def store_folder(setting: str) -> Path:
     return Path(cache).expanduser() / "coop_cmp" / "features"
 
 
+class Busy(Exception):
+    """Another run is computing what was asked for."""
+
+
 class FeatureStore:
     """Tensors on disk under the digest of their description.
 
     Args:
         folder: Where the files are. Any number of runs may use it at once.
+        budget: Bytes of files, beyond which the longest unused are deleted; 0: any number.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, budget: int = 0) -> None:
         self.folder = Path(folder)
+        self.budget = budget
 
     def fetch(
         self,
         description: Mapping[str, Any],
         compute: Callable[[], Tensor],
         shape: tuple[int, int | None] | None = None,
+        wait: bool = True,
     ) -> Tensor:
         """Return the tensor of a description; compute and keep it if it is not there.
 
@@ -69,9 +76,13 @@ class FeatureStore:
                 listed with the file and no part of the digest.
             compute: Makes the tensor (float32).
             shape: Rows and columns that it must have; a None is any number.
+            wait: For another run that computes the tensor.
 
         Returns:
             The tensor, memory-mapped if it was on disk.
+
+        Raises:
+            Busy: Another run computes it, and it is not to be waited for.
         """
         about = description.get("about", "")
         key = digest({name: value for name, value in description.items() if name != "about"})
@@ -82,7 +93,7 @@ class FeatureStore:
             return compute()
         tensor, _ = self.read(path, shape)
         if tensor is None:
-            with self._turn(path.with_suffix(".lock")):
+            with self._turn(path.with_suffix(".lock"), wait):
                 # Another run may have made it in the meantime.
                 tensor, problem = self.read(path, shape)
                 if problem:
@@ -128,12 +139,24 @@ class FeatureStore:
             )
         else:
             print(f"Feature store: kept {about} in {path}")
+            if self.budget:
+                self._shrink(keep=path)
+
+    def _shrink(self, keep: Path) -> None:
+        """Delete what was not used for longest until the budget holds; never the file to keep."""
+        entries = self.entries()
+        total = sum(entry["bytes"] for entry in entries)
+        for entry in reversed(entries):
+            if total <= self.budget or entry["path"] == keep:
+                return
+            entry["path"].unlink(missing_ok=True)
+            total -= entry["bytes"]
 
     @contextmanager
-    def _turn(self, path: Path) -> Iterator[None]:
+    def _turn(self, path: Path, wait: bool) -> Iterator[None]:
         """Hold the lock of a file; where files cannot be locked, go on without."""
         try:
-            lock = _locked(path)
+            lock = _locked(path, wait)
         except (OSError, ImportError):
             yield
             return
@@ -146,7 +169,7 @@ class FeatureStore:
     def entries(self) -> list[dict[str, Any]]:
         """What is there, last used first: path, about, bytes and days since the last use."""
         found = []
-        for path in self.folder.glob(f"*{SUFFIX}"):
+        for path in self.folder.rglob(f"*{SUFFIX}"):
             try:
                 with safe_open(path, "pt") as file:
                     metadata = file.metadata() or {}
@@ -173,8 +196,8 @@ class FeatureStore:
             entry["path"].unlink(missing_ok=True)
         key = "[0-9a-f]" * KEY_DIGITS
         for path in (
-            *self.folder.glob(f"{key}.lock"),
-            *self.folder.glob(f".{key}{SUFFIX}.*.tmp"),
+            *self.folder.rglob(f"{key}.lock"),
+            *self.folder.rglob(f".{key}{SUFFIX}.*.tmp"),
         ):
             with suppress(FileNotFoundError):  # its run has just ended
                 if time.time() - path.stat().st_mtime > 86400:
@@ -222,10 +245,11 @@ def own_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def _locked(path: Path) -> BinaryIO:
+def _locked(path: Path, wait: bool) -> BinaryIO:
     """Open a lock file and wait until it is ours.
 
     Raises:
+        Busy: It is not ours, and nobody wants to wait.
         OSError, ImportError: the file cannot be made, or there are no locks here.
     """
     import fcntl
@@ -235,7 +259,10 @@ def _locked(path: Path) -> BinaryIO:
         lock = open(path, "ab")  # noqa: SIM115 - stays open as long as the lock
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except BlockingIOError as error:
+            if not wait:
+                lock.close()
+                raise Busy(path.stem) from error
             print(f"Feature store: waiting for another run that makes {path.stem}")
             fcntl.flock(lock, fcntl.LOCK_EX)
         with suppress(FileNotFoundError):

@@ -1,26 +1,27 @@
-"""Loaders that serve features of a frozen image tower: for tests, and cached training views.
+"""Loaders that serve features of a frozen image tower: of test images and of training views.
 
-With fresh augmentation a training image is encoded anew in every epoch. With V cached views it has
-V fixed augmentations, one of which is drawn each time; the image tower is then idle during
-training. It is another protocol, and results are marked.
+With fresh augmentation a training image is encoded anew in every epoch, or once for all runs that
+share its view of that epoch. With V cached views it has V fixed augmentations, one of which is
+drawn each time. That is another protocol, and results are marked.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from contextlib import suppress
+from functools import cached_property, lru_cache
 from typing import Any
 
-import numpy as np
 import open_clip
 import PIL
 import torch
 import torchvision
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Subset
 
+from coop_cmp.clip.epochs import EpochFeatures
 from coop_cmp.clip.features import (
+    AugmentedViews,
     Batch,
     describe_transform,
     encode,
@@ -28,42 +29,14 @@ from coop_cmp.clip.features import (
     serve,
     tower_digest,
 )
-from coop_cmp.clip.store import FeatureStore, store_folder
+from coop_cmp.clip.store import Busy, FeatureStore, store_folder
 
 # The same arithmetic in another version, other batches or on another device may differ in the last
 # bit, so these are part of a key.
 PACKAGES = (torch, torchvision, open_clip, PIL)
-FORMAT = 1  # to be raised when reading, augmenting or encoding images changes here
+FORMAT = 2  # to be raised when reading, augmenting or encoding images changes here
 VIEW_BATCH = 100  # images encoded at once; methods train with other batches, but share views
-
-
-class AugmentedViews(Dataset[Batch]):
-    """V views of each of N images: item ``v * N + i`` is view v of image i.
-
-    A view depends on nothing but the seed, v and i: not on workers, batches or other views.
-
-    Args:
-        dataset: The N images, augmented by the random generators.
-        views: V.
-        seed: Of the run.
-    """
-
-    def __init__(self, dataset: Any, views: int, seed: int) -> None:
-        self.dataset = dataset
-        self.views = views
-        self.seed = seed
-
-    def __len__(self) -> int:
-        return self.views * len(self.dataset)
-
-    def __getitem__(self, index: int) -> Batch:
-        view, image = divmod(index, len(self.dataset))
-        # A run without a seed has -1, which counts as one.
-        words = np.random.SeedSequence([self.seed % 2**32, view, image]).generate_state(3)
-        random.seed(int(words[0]))
-        np.random.seed(words[1])
-        torch.default_generator.manual_seed(int(words[2]))
-        return {"img": self.dataset[image]["img"]}
+PART = 1000  # views of a stored file at least, where an epoch has fewer images
 
 
 class FrozenFeatures:
@@ -86,6 +59,9 @@ class FrozenFeatures:
         self.precision = precision
         folder = cfg.MODEL.FEATURE_STORE
         self.store = FeatureStore(store_folder(folder)) if folder else None
+        # Of random views there is no end, so those that were not used for longest give way.
+        budget = cfg.MODEL.FEATURE_STORE_MB << 20
+        self.views_store = FeatureStore(store_folder(folder) / "views", budget) if folder else None
 
     def test_loader(self, loader: DataLoader[Batch]) -> DataLoader[Batch]:
         """The loader with features from the store.
@@ -104,6 +80,51 @@ class FrozenFeatures:
         what = f"{views} training views, seed {self.cfg.SEED},"
         features = self._features(loader, dataset, VIEW_BATCH, what, views=views)
         return serve(loader, features.unflatten(0, (views, -1)))
+
+    def shared_loader(self, loader: DataLoader[Batch]) -> DataLoader[Batch]:
+        """A loader of :func:`seeded_views` with features, which are the same in all runs.
+
+        They are encoded for some epochs at a time, by whichever run comes first. Another run that
+        needs them as well encodes later epochs in the meantime.
+        """
+        views: Any = loader.dataset
+        epochs = max(1, PART // len(views.data_source))
+
+        @lru_cache(maxsize=1)
+        def part(number: int) -> Tensor:
+            for candidate in range(number, -(-views.views // epochs)):
+                with suppress(Busy):
+                    made = self._epochs(views, candidate * epochs, epochs, loader, wait=False)
+                    if candidate == number:
+                        return made
+                with suppress(Busy):
+                    return self._epochs(views, number * epochs, epochs, loader, wait=False)
+            return self._epochs(views, number * epochs, epochs, loader, wait=True)
+
+        return serve(loader, lambda epoch: part(epoch // epochs)[epoch % epochs], EpochFeatures)
+
+    def _epochs(
+        self, views: Any, first: int, epochs: int, loader: DataLoader[Batch], wait: bool
+    ) -> Tensor:
+        """Features [epochs, N, E] of the views of some epochs."""
+        images = len(views.data_source)
+        rows = range(first * images, (first + epochs) * images)
+
+        def compute() -> Tensor:
+            chosen = Subset(views, rows)
+            return encode(chosen, VIEW_BATCH, loader.num_workers, self.encode_image)
+
+        features = self._fetch(
+            compute,
+            f"epochs {first + 1} to {first + epochs}, seed {views.seed},",
+            views.data_source,
+            views.transform,
+            VIEW_BATCH,
+            [views.seed, first, epochs],
+            per_image=epochs,
+            wait=wait,
+        )
+        return features.unflatten(0, (epochs, images))
 
     def _features(
         self, loader: DataLoader[Batch], dataset: Any, batch_size: int, what: str, views: int = 0
@@ -134,6 +155,7 @@ class FrozenFeatures:
         batch_size: int,
         views: list[int],
         per_image: int = 1,
+        wait: bool = True,
     ) -> Tensor:
         """Computed features from the store, by all that they depend on.
 
@@ -145,11 +167,13 @@ class FrozenFeatures:
             batch_size: Images encoded at once.
             views: Numbers that random views depend on.
             per_image: How many views an image has.
+            wait: For another run that is making them.
         """
-        if self.store is None:
+        store = self.views_store if views else self.store
+        if store is None:
             return compute()
         names = f"{self.cfg.DATASET.NAME}, {self.cfg.MODEL.BACKBONE.NAME}"
-        return self.store.fetch(
+        return store.fetch(
             {
                 "about": f"{what} of {len(items)} images ({names})",
                 "tower": self._tower,
@@ -157,6 +181,7 @@ class FrozenFeatures:
                 "device": next(self.visual.parameters()).device.type,
                 "batch": batch_size,
                 "transform": describe_transform(transform),
+                "upright": self.cfg.INPUT.UPRIGHT,
                 "files": files_digest([item.impath for item in items]),
                 "views": views,
                 "versions": {package.__name__: package.__version__ for package in PACKAGES},
@@ -164,6 +189,7 @@ class FrozenFeatures:
             },
             compute,
             (len(items) * per_image, getattr(self.visual, "output_dim", None)),
+            wait,
         )
 
     @cached_property

@@ -144,7 +144,8 @@ class Project:
         return command + [word for pair in self._options(run).items() for word in pair]
 
     def _options(self, run: Run) -> dict[str, str]:
-        return {**run.choices, **dict(run.options)}
+        # The views of an epoch are encoded once for all lambdas and methods.
+        return {**run.choices, "INPUT.SHARED_VIEWS": "True", **dict(run.options)}
 
     def shell_command(self, run: Run) -> str:
         """The same call for a person to copy."""

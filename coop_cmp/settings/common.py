@@ -69,6 +69,11 @@ declare(
     TRANSFORMS=several(
         (), Choice(default="", choices=TRANSFORMS), "names of the training transforms"
     ),
+    UPRIGHT=flag(
+        False,
+        "turn images as their EXIF data says and make transparent parts white; the published code "
+        "does neither",
+    ),
     NO_TRANSFORM=flag(False, "hand out images as they are"),
     PIXEL_MEAN=several(
         [0.485, 0.456, 0.406], Number(default=0.0), "what normalize subtracts", length=3
@@ -96,6 +101,15 @@ declare(
     RGS_P=number(0.2, "probability of randomgrayscale", low=0, high=1),
     GB_P=number(0.5, "probability of gaussian_blur", low=0, high=1),
     GB_K=integer(21, "its kernel in pixels, an odd number", low=1, high=4095),
+    VIEW_SEED=choice(
+        "image",
+        ("image", "stream"),
+        "random views depend on seed, epoch and image alone; stream: on all that drew random "
+        "numbers before, as in Dassl",
+    ),
+    SHARED_VIEWS=flag(
+        False, "encode the views of an epoch once for all runs with the same seed and transforms"
+    ),
     CACHED_VIEWS=integer(
         0, "fixed views of each training image; 0: a fresh one each time", low=0, high=10000
     ),
@@ -122,6 +136,9 @@ declare(
 declare(
     "DATALOADER",
     NUM_WORKERS=integer(4, "processes that load images", low=0, high=1024, free=True),
+    CACHE_MB=integer(
+        1024, "of decoded training images, in all processes together", low=0, high=2**30, free=True
+    ),
     K_TRANSFORMS=integer(1, "augmented views per training image", low=1, high=1000),
     RETURN_IMG0=flag(False, "also give the image without augmentation"),
 )
@@ -158,6 +175,13 @@ declare(
     ),
     FEATURE_STORE=text(
         "auto", "a folder; auto: in the user's cache; empty: no stored features", free=True
+    ),
+    FEATURE_STORE_MB=integer(
+        10000,
+        "of training views in it; the longest unused give way",
+        low=1,
+        high=2**30,
+        free=True,
     ),
     LEARNABLE_DTYPE=choice(
         "fp32", ("fp32", "model"), "under fp16, model keeps prompts in fp16 as CoOp does"

@@ -136,13 +136,13 @@ def loaders(root: Path) -> DataManager:
     cfg = config("ImageFolder", root).clone()
     cfg.defrost()
     cfg.INPUT.SIZE, cfg.INPUT.TRANSFORMS = (8, 8), ("random_flip",)
-    cfg.DATALOADER.NUM_WORKERS, cfg.USE_CUDA = 0, False
+    cfg.DATALOADER.NUM_WORKERS, cfg.USE_CUDA, cfg.INPUT.UPRIGHT = 0, False, True
     cfg.DATALOADER.TEST.BATCH_SIZE = 8
     return DataManager(cfg)
 
 
 @own_engine
-def test_images_of_every_kind_arrive_upright_and_in_rgb(tmp_path: Path) -> None:
+def test_images_of_every_kind_arrive_in_rgb_and_upright_if_wanted(tmp_path: Path) -> None:
     parts(tmp_path, "train", "test")
     folder = tmp_path / "test" / "a"
     for image in folder.iterdir():

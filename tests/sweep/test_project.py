@@ -41,7 +41,7 @@ def test_the_command_passes_everything_that_makes_the_run_what_it_is(root):
     assert "--backbone ViT-B/32 --seed 2" in words
     assert words.endswith(
         "--root /data DATASET.NUM_SHOTS 4 TRAINER.CMP.LAMBDA 0.001 TRAINER.CMP.FORM log"
-        " OPTIM.LR 0.1"
+        " INPUT.SHARED_VIEWS True OPTIM.LR 0.1"
     )
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from dassl.utils import read_image
+from dassl.utils.images import ImageCache
 from PIL import Image
 from tabulate import tabulate
 from torch.utils.data import DataLoader, Dataset
@@ -47,6 +47,9 @@ class DatasetWrapper(Dataset[dict[str, Any]]):
         self.is_train = is_train
         self.k_tfm = cfg.DATALOADER.K_TRANSFORMS if is_train else 1
         self.return_img0 = cfg.DATALOADER.RETURN_IMG0
+        budget = cfg.DATALOADER.get("CACHE_MB", 0) << 20 if is_train else 0
+        processes = max(1, cfg.DATALOADER.NUM_WORKERS)
+        self.read = ImageCache(budget // processes, cfg.INPUT.get("UPRIGHT", False))
         if self.k_tfm > 1 and transform is None:
             raise ValueError(
                 f"DATALOADER.K_TRANSFORMS: cannot transform the image {self.k_tfm} times because "
@@ -71,7 +74,7 @@ class DatasetWrapper(Dataset[dict[str, Any]]):
             "impath": item.impath,
             "index": idx,
         }
-        img0 = read_image(item.impath)
+        img0 = self.read(item.impath)
         if self.transform is None:
             output["img"] = img0
         elif isinstance(self.transform, list | tuple):

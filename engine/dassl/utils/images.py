@@ -8,10 +8,34 @@ import numpy as np
 from PIL import Image, ImageOps
 
 
-def read_image(path: str) -> Image.Image:
-    """Read an image file as RGB, turned upright if its EXIF data says so.
+class ImageCache:
+    """Reads images and keeps as many of them decoded as fit into a number of bytes."""
 
-    Transparent parts become white; 16-bit grey values are scaled to 8 bits.
+    def __init__(self, budget: int, upright: bool = False) -> None:
+        self.left = budget
+        self.upright = upright
+        self._pixels: dict[str, np.ndarray] = {}
+
+    def __call__(self, path: str) -> Image.Image:
+        """The image, as `read_image` gives it."""
+        known = self._pixels.get(path)
+        if known is not None:
+            return Image.fromarray(known)
+        image = read_image(path, self.upright)
+        pixels = np.array(image)
+        if pixels.nbytes <= self.left:
+            self._pixels[path] = pixels
+            self.left -= pixels.nbytes
+        return image
+
+
+def read_image(path: str, upright: bool = False) -> Image.Image:
+    """Read an image file as RGB, as CoOp-family code does: what the file's pixels say.
+
+    Args:
+        path: Of the file.
+        upright: Turn the image as its EXIF data says, make transparent parts white and scale 16-bit
+            grey values to 8 bits.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -22,7 +46,7 @@ def read_image(path: str) -> Image.Image:
     try:
         with Image.open(path) as image:
             image.load()
-            return _to_rgb(ImageOps.exif_transpose(image))
+            return _to_rgb(ImageOps.exif_transpose(image)) if upright else image.convert("RGB")
     # Pillow's decoders also raise SyntaxError, ValueError, struct.error, DecompressionBombError...
     except Exception as error:
         raise OSError(
