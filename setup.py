@@ -14,7 +14,9 @@ setup(
     license="MIT",
     python_requires=">=3.10",
     packages=find_packages(include=["coop_cmp", "coop_cmp.*"]),
-    package_data={"coop_cmp": ["py.typed", "report/*.csv"]},
+    package_data={
+        "coop_cmp": ["py.typed", "report/*.csv", "report/page/page.*", "report/page/*.js"]
+    },
     install_requires=[
         "torch>=2.2",
         "torchvision>=0.17",
@@ -37,10 +39,13 @@ setup(
             "scikit-learn>=1.3",
             "matplotlib>=3.7",
             "pandas>=2.0",
+            "jinja2>=3.1",
+            "plotly>=6",
+            "selenium>=4.11",
             "ruff>=0.6",
             "mypy>=1.8",
         ],
-        "report": ["matplotlib>=3.7", "pandas>=2.0"],
+        "report": ["matplotlib>=3.7", "pandas>=2.0", "jinja2>=3.1", "plotly>=6"],
         "fonts": [
             "font-roboto",
             "font-caladea",

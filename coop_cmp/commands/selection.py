@@ -20,7 +20,7 @@ from tabulate import tabulate
 from coop_cmp.cli import guarded
 from coop_cmp.errors import UserError
 from coop_cmp.losses.names import split_trainer, twin_of
-from coop_cmp.report.summary import change, counterparts, figure
+from coop_cmp.report.summary import change, counterparts, figure, plain_runs
 from coop_cmp.results.compare import Comparer
 from coop_cmp.results.project import Project
 from coop_cmp.results.run import LAMBDAS, Run, number_text
@@ -135,7 +135,8 @@ def _doubt(chosen: Candidate, candidates: Sequence[Candidate], metric: str) -> s
     plain = next((candidate for candidate in candidates if candidate.lam is None), chosen)
     if plain is chosen:
         return ""
-    pairs = counterparts(chosen.validation, plain.validation)
+    theirs = plain_runs(row for _, row in plain.validation.iterrows())
+    pairs = counterparts((row for _, row in chosen.validation.iterrows()), theirs)
     found = Comparer().compare(pairs, metric)
     if found is None or found.holds:
         return ""

@@ -25,7 +25,7 @@ from coop_cmp.files import atomic_write
 from coop_cmp.metrics import METRICS, show
 from coop_cmp.metrics.bins import width_bins
 from coop_cmp.report import plots
-from coop_cmp.report.runs import StoredRun, file_stem, find_runs, paired
+from coop_cmp.report.runs import FREE_OVER, StoredRun, file_stem, find_runs, paired
 from coop_cmp.results.run import DEFAULT_LAMBDA
 
 N_BINS = 10
@@ -133,13 +133,6 @@ def curve_figure(runs: list[StoredRun], over: str, heading: str) -> Figure | Non
     counts = {len(values) for curve in curves.values() for values in curve.points.values()}
     seeds = f"{min(counts)} seeds" if len(counts) == 1 else f"{min(counts)} to {max(counts)} seeds"
     return _finished(figure, heading, f"mean and standard deviation over {seeds} per point")
-
-
-FREE_OVER = {
-    "lambda": ("SEED", "TRAINER.CMP.LAMBDA"),
-    "shots": ("SEED", "DATASET.NUM_SHOTS", "OPTIM.MAX_EPOCH"),
-}
-"""The settings that differ between the points of a curve."""
 
 
 def _curve_names(runs: list[StoredRun], over: str) -> list[str]:

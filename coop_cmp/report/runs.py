@@ -10,10 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from coop_cmp.errors import UserError, closest
+from coop_cmp.losses.names import TERMS
 from coop_cmp.metrics import Samples
 from coop_cmp.results import PREDICTIONS_FILE, Predictions, load, read_predictions
 from coop_cmp.results.frame import is_setting
 from coop_cmp.results.run import DEFAULT_LAMBDA, shots_text
+
+FREE_OVER = {
+    "lambda": ("SEED", *(f"TRAINER.{term.node}.LAMBDA" for term in TERMS.values())),
+    "shots": ("SEED", "DATASET.NUM_SHOTS", "OPTIM.MAX_EPOCH"),
+    "classes": ("SEED", "DATASET.SUBSAMPLE_CLASSES"),
+}
+"""The settings that differ between the points of a curve, and between base and new classes."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,8 @@ class StoredRun:
 
     @property
     def title(self) -> str:
-        return self.variant if self.penalty is None else f"{self.variant}, λ = {self.penalty:g}"
+        weight = self.row["lambda"] if self.row is not None else None
+        return self.variant if weight is None else f"{self.variant}, λ = {weight:g}"
 
     @property
     def setting(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
@@ -56,19 +56,25 @@ def change(found: Difference | None, metric: str) -> str:
     return f"{estimate} ({low} to {high})" + (" *" if found.holds else "")
 
 
-def counterparts(ours: pd.DataFrame, frame: pd.DataFrame) -> list[tuple[Any, Any]]:
+def plain_runs(rows: Iterable[Any]) -> dict[Any, Any]:
+    """The rows of plain methods by what a run with a term or calibrator shares with its own."""
+    return {_shared(row): row for row in rows if not (row["term"] or row["calibrator"])}
+
+
+def counterparts(ours: Iterable[Any], plain: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
     """Each row with the one of the plain method: same settings, seed and test set.
 
     Empty for runs that have neither a training-time term nor a calibrator.
+
+    Args:
+        plain: What :func:`plain_runs` gave.
     """
-    plain = frame[(frame["term"] == "") & (frame["calibrator"] == "")]
-    found = {(row["pair"], row["seed"], row["test_set"]): row for _, row in plain.iterrows()}
-    keys = [(row, (row["pair"], row["seed"], row["test_set"])) for _, row in ours.iterrows()]
-    return [
-        (row, found[key])
-        for row, key in keys
-        if key in found and (row["term"] or row["calibrator"])
-    ]
+    changed = [row for row in ours if row["term"] or row["calibrator"]]
+    return [(row, plain[_shared(row)]) for row in changed if _shared(row) in plain]
+
+
+def _shared(row: Any) -> tuple[Any, ...]:
+    return row["pair"], row["seed"], row["test_set"]
 
 
 def changes(
@@ -78,7 +84,8 @@ def changes(
 
     Runs that cannot be compared give a dash.
     """
-    pairs = counterparts(ours, frame)
+    plain = plain_runs(row for _, row in frame.iterrows())
+    pairs = counterparts((row for _, row in ours.iterrows()), plain)
     if not pairs:
         return None
     try:

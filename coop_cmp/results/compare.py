@@ -141,6 +141,16 @@ class Comparer:
         fixed = not any(row["trainable"] for found in whole for pair in found for row in pair)
         return difference(values, np.mean(shifts, axis=0), deterministic=fixed)
 
+    def value(self, rows: Sequence[Any], metric: str) -> Difference:
+        """The metric itself, its mean over seeds with the interval, as if compared with 0.
+
+        Args:
+            rows: Rows of the frame that differ in their seed alone.
+        """
+        drawn = [self._replicate(row)[1][metric] for row in rows]
+        fixed = not any(row["trainable"] for row in rows)
+        return difference([row[metric] for row in rows], np.mean(drawn, axis=0), fixed)
+
     def _difference(self, b: Any, a: Any, metric: str) -> np.ndarray:
         (ours, one), (theirs, other) = self._replicate(b), self._replicate(a)
         if ours != theirs:

@@ -1,0 +1,94 @@
+"""One HTML file of everything: no network, no server, no other file."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from coop_cmp.errors import UserError
+from coop_cmp.report.page.details import pictures
+from coop_cmp.report.page.missing import Missing, find_missing
+from coop_cmp.report.page.records import mixtures, records, warnings
+from coop_cmp.report.page.rows import Row, rows_of
+from coop_cmp.report.summary import COLUMNS
+from coop_cmp.results.project import Project
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCRIPTS = ("tools.js", "table.js", "charts.js", "detail.js", "page.js")
+
+
+def build(
+    frame: pd.DataFrame, title: str, project: Project | None = None, intervals: bool = True
+) -> str:
+    """The page as text.
+
+    Args:
+        title: What the page is of.
+        project: The checkout whose commands do what is missing.
+        intervals: Whether to resample the images.
+    """
+    rows = rows_of(frame, intervals)
+    missing = find_missing(project, rows, frame.attrs.get("problems", []))
+    return render(page_data(rows, missing, title))
+
+
+def page_data(rows: Sequence[Row], missing: Sequence[Missing], title: str) -> dict[str, Any]:
+    """Everything the page shows; ready for JSON."""
+    mixed = mixtures(rows)
+    return {
+        "title": title,
+        "metrics": COLUMNS,
+        "runs": sum(len(row.runs) for row in rows),
+        "rows": [{**row.summary(), "mixed": names} for row, names in zip(rows, mixed, strict=True)],
+        # Unpacked by the browser when a row is chosen: most of them never are.
+        "details": [packed({**pictures(row), **records(row)}) for row in rows],
+        "missing": [one.as_record() for one in missing],
+        "warnings": warnings(rows),
+    }
+
+
+def packed(value: Any) -> str:
+    """JSON, compressed, as text; the same for the same value."""
+    return base64.b64encode(gzip.compress(_json(value).encode(), 6, mtime=0)).decode()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def render(data: dict[str, Any]) -> str:
+    """The HTML of a page's data.
+
+    Only the page's own scripts may run, by their digests, and nothing may be fetched; so even text
+    that got past the escaping could do no harm.
+    """
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise UserError(
+            "the page needs the report extra: pip install 'coop-cmp[report]'"
+        ) from error
+    here = files(__package__)
+    scripts = [get_plotlyjs(), *((here / name).read_text(encoding="utf-8") for name in SCRIPTS)]
+    # The only place where a script could end early.
+    scripts = [text.replace("</script", "<\\/script") for text in scripts]
+    digests = [hashlib.sha256(text.encode()).digest() for text in scripts]
+    environment = Environment(
+        loader=PackageLoader(__package__, "."), autoescape=True, undefined=StrictUndefined
+    )
+    return environment.get_template("page.html").render(
+        data=data,
+        # JSON may hold any text, but no tag that a browser would see.
+        json=_json(data).replace("<", "\\u003c").replace("\u2028", "\\u2028"),
+        style=(here / "page.css").read_text(encoding="utf-8"),
+        scripts=scripts,
+        digests=[base64.b64encode(digest).decode() for digest in digests],
+    )

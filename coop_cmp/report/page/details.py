@@ -1,0 +1,151 @@
+"""What a row's runs said about each image, reduced to what its pictures need."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coop_cmp.errors import UserError
+from coop_cmp.metrics import Samples
+from coop_cmp.metrics.bins import width_bins
+from coop_cmp.metrics.ranked import risk_coverage_curve
+from coop_cmp.metrics.samples import BLOCK_ELEMENTS
+from coop_cmp.report.page.rows import Row
+from coop_cmp.report.runs import StoredRun
+from coop_cmp.results import OUTCOMES_FILE, Outcomes, Predictions, read_outcomes
+
+TEMPERATURES = tuple(2 ** (step / 10) for step in range(-20, 21))
+"""From a quarter to four, with 1 in the middle."""
+N_BINS = 10
+CURVE_POINTS = 101
+MOST_CLASSES = 30
+
+
+def pictures(row: Row) -> dict[str, Any]:
+    """The numbers behind a row's pictures, pooled over its seeds; ready for JSON.
+
+    Where logits are gone the temperatures are missing, and where outcomes are gone, everything.
+    """
+    try:
+        outcomes = [read_outcomes(Path(run.path.parent, OUTCOMES_FILE)) for run in row.runs]
+    except UserError as error:
+        return {"problem": str(error)}
+    pooled = _samples(
+        *(np.concatenate(parts) for parts in zip(*map(_arrays, outcomes), strict=True))
+    )
+    try:
+        first = row.runs[0].predictions
+        names, cooled = first.classnames, temperatures(row.runs)
+        problem = ""
+    except UserError as error:
+        names, problem = [], f"no temperatures: {error}"
+        cooled = {"temperature": [1.0], **_summed([[_samples(*_arrays(one)) for one in outcomes]])}
+    return {
+        "problem": problem,
+        "images": len(pooled),
+        "temperatures": cooled,
+        "risk": risk(pooled),
+        "classes": class_gaps(pooled, names),
+    }
+
+
+def _arrays(outcomes: Outcomes) -> tuple[np.ndarray, ...]:
+    return outcomes.labels, outcomes.predicted, outcomes.confidence, outcomes.nll
+
+
+def _samples(*arrays: Any) -> Samples:
+    return Samples.from_outcomes(*arrays)
+
+
+def temperatures(runs: Sequence[StoredRun]) -> dict[str, Any]:
+    """Bins pooled over runs, and ECE and NLL as means over runs, at each of ``TEMPERATURES``."""
+    by_run = [at_temperatures(run.predictions, TEMPERATURES) for run in runs]
+    levels = [[cooled[k] for cooled in by_run] for k in range(len(TEMPERATURES))]
+    return {"temperature": [round(t, 4) for t in TEMPERATURES], **_summed(levels)}
+
+
+def at_temperatures(predictions: Predictions, levels: Sequence[float]) -> list[Samples]:
+    """The top labels of all images with their logits divided by each temperature."""
+    logits, labels = torch.from_numpy(predictions.logits), torch.from_numpy(predictions.labels)
+    count = len(labels)
+    table = torch.empty(2, len(levels), count, dtype=torch.float64)
+    predicted = logits.argmax(1)
+    step = max(1, BLOCK_ELEMENTS // logits.shape[1])
+    for start in range(0, count, step):
+        rows = slice(start, start + step)
+        block = logits[rows].double()
+        block -= block.gather(1, predicted[rows, None])  # [B, C], 0 for the predicted class
+        true = block.gather(1, labels[rows, None])[:, 0]
+        for k, level in enumerate(levels):
+            normaliser = (block / level).exp_().sum(1).log()
+            table[0, k, rows] = (-normaliser).exp()
+            table[1, k, rows] = normaliser - true / level
+    return [
+        Samples.from_outcomes(labels, predicted, confidence, nll)
+        for confidence, nll in zip(*table, strict=True)
+    ]
+
+
+def _summed(levels: Iterable[Sequence[Samples]]) -> dict[str, list[Any]]:
+    """For each level the runs' bins added up, and the means of their errors."""
+    found: dict[str, list[Any]] = {
+        "count": [],
+        "correct": [],
+        "confidence": [],
+        "ece": [],
+        "nll": [],
+    }
+    for runs in levels:
+        parts = [width_bins(samples, N_BINS, "right") for samples in runs]
+        total = sum(parts[1:], parts[0])
+        found["count"].append([int(value) for value in total.count])
+        found["correct"].append([int(value) for value in total.correct_sum])
+        found["confidence"].append(_rounded(total.confidence_sum, 2))
+        found["ece"].append(round(float(np.mean([part.ece for part in parts])), 6))
+        found["nll"].append(round(float(np.mean([run.nll.mean() for run in runs])), 5))
+    return found
+
+
+def _rounded(values: Tensor, digits: int) -> list[float]:
+    return [round(value, digits) for value in values.tolist()]
+
+
+def risk(samples: Samples) -> dict[str, list[float]]:
+    """Coverage and the error rate of what is covered, at some hundred points."""
+    coverage, error = risk_coverage_curve(samples)
+    chosen = torch.linspace(0, len(coverage) - 1, min(CURVE_POINTS, len(coverage))).round().long()
+    return {"coverage": _rounded(coverage[chosen], 4), "error": _rounded(error[chosen], 5)}
+
+
+def class_gaps(samples: Samples, names: Sequence[str]) -> list[dict[str, Any]]:
+    """For predictions of each class their mean confidence and how many are right.
+
+    Those classes come first whose predictions are furthest from what they promise in sum.
+    """
+    count = torch.bincount(samples.predicted)
+    sure = torch.bincount(samples.predicted, samples.confidence)
+    right = torch.bincount(samples.predicted, samples.correct)
+    order = (sure - right).abs().argsort(descending=True, stable=True).tolist()
+    labels = _distinct(names) if names else [str(k) for k in range(len(count))]
+    return [
+        {
+            "name": labels[k],
+            "predictions": int(count[k]),
+            "confidence": round(float(sure[k] / count[k]), 4),
+            "accuracy": round(float(right[k] / count[k]), 4),
+        }
+        for k in order[:MOST_CLASSES]
+        if count[k]
+    ]
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The names, with their numbers where two are the same; a chart would merge them."""
+    times = Counter(names)
+    return [f"{name} ({k})" if times[name] > 1 else name for k, name in enumerate(names)]

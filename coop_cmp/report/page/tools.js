@@ -1,0 +1,73 @@
+"use strict";
+/* What all parts share: the data, elements made of text alone, numbers for people, files. */
+const page = JSON.parse(document.getElementById("data").textContent);
+const METRICS = Object.keys(page.metrics);
+const LARGE_IS_GOOD = new Set(["accuracy"]);
+
+const byId = (id) => document.getElementById(id);
+
+/* An element with attributes and children; strings become text, never markup. */
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "onclick") made.addEventListener("click", value);
+    else if (value !== null && value !== false) made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children.filter((child) => child !== null));
+  return made;
+}
+
+/* Text for a chart, which would read tags in it. */
+const plain = (text) =>
+  String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+
+const scale = (metric) => (metric === "nll" ? 1 : 100);
+const digits = (metric) => (metric === "nll" ? 3 : 2);
+
+function shown(metric, value, signed = false) {
+  const text = (scale(metric) * value).toFixed(digits(metric));
+  const bare = Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−");
+  return signed && value >= 0 && Number(text) !== 0 ? `+${bare}` : bare;
+}
+
+const detail = (value) => (value === null || value === "" ? "-" : String(value));
+
+/* The setting of a row in words, without what its title says. */
+function setting(row) {
+  const from = row.trained_on === row.dataset ? null : `from ${row.trained_on}`;
+  const shots = row.shots === null ? null : row.shots === 1 ? "1 shot" : `${row.shots} shots`;
+  const parts = [row.dataset, from, row.backbone, shots];
+  if (row.classes !== "all") parts.push(`${row.classes} classes`);
+  if (row.split !== "test") parts.push(row.split);
+  return parts.filter((part) => part !== null).join(", ");
+}
+
+/* Whether a change can be told from chance, and which way: 1 better, -1 worse, 0 neither. */
+function verdict(metric, change, together) {
+  const p = change[together ? 4 : 3];
+  if (p === null || p >= 0.05 || Number(shown(metric, change[0]).replace("−", "-")) === 0) return 0;
+  return change[0] > 0 === LARGE_IS_GOOD.has(metric) ? 1 : -1;
+}
+
+async function unpack(index) {
+  const bytes = Uint8Array.from(atob(page.details[index]), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+function saveFile(name, text, type) {
+  const link = element("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+/* Rows of values as CSV; text that a spreadsheet would take for a formula is quoted as text. */
+function asCsv(rows) {
+  const cell = (value) => {
+    if (value === null || value === undefined) return "";
+    if (typeof value === "number") return String(value);
+    const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value);
+    return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  return rows.map((row) => row.map(cell).join(",")).join("\n") + "\n";
+}

@@ -1,0 +1,89 @@
+"""An output directory for the page: runs with real logits, and names that try to do harm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coop_cmp.files import write_json
+from coop_cmp.metrics import Samples, calibration_report
+from coop_cmp.results import (
+    Identity,
+    write_outcomes,
+    write_predictions,
+    write_results,
+)
+from coop_cmp.results.identity import RUN_FILE
+from coop_cmp.results.records import images_digest
+from coop_cmp.results.store import outcomes_of
+
+NASTY = "<img src=x onerror='window.harm=1'>\"</script><script>window.harm=2</script>🐍 & co"
+CLASSES = ["ant", NASTY, "<b>bee</b>", "=1+1", "ant"]
+
+
+def settings_of(trainer: str, seed: int, shots: int = 4, **more: Any) -> dict[str, Any]:
+    """The settings of a run, as few as will do."""
+    return {
+        "TRAINER.NAME": trainer,
+        "DATASET.NAME": "Digits",
+        "DATASET.NUM_SHOTS": shots,
+        "DATASET.SUBSAMPLE_CLASSES": "all",
+        "MODEL.BACKBONE.NAME": "GlyphCLIP",
+        "TEST.SPLIT": "test",
+        "SEED": seed,
+        **more,
+    }
+
+
+def store_run(
+    folder: Path, settings: dict[str, Any], scale: float = 2.0, torch: str = "2", n: int = 200
+) -> Path:
+    """What train.py would leave of a run that is the more confident, the larger the scale."""
+    identity = Identity(settings)
+    rng = np.random.default_rng(int(identity.digest, 16))
+    labels = np.arange(n) % len(CLASSES)
+    logits = rng.normal(size=(n, len(CLASSES)))
+    logits[np.arange(n), labels] += 1.5
+    logits = (scale * logits).astype(np.float32)
+    metrics = calibration_report(logits, labels, from_logits=True)
+    outcomes = outcomes_of(Samples(logits, labels, from_logits=True))
+    write_json(folder / RUN_FILE, identity.as_record())
+    write_predictions(folder / "predictions.npz", logits, labels, CLASSES)
+    write_outcomes(folder / "outcomes.npz", outcomes)
+    trainable = int("Zero" not in settings["TRAINER.NAME"])
+    record = {
+        **identity.as_record(),
+        "weights": {"name": "w", "digest": "0"},
+        "checkpoint": "0",
+        "images": images_digest(outcomes.images),
+        "metrics": metrics,
+        "sizes": {"classes": len(CLASSES), "test": n, "trainable": trainable},
+        "seconds": {"total": 1.0},
+        "machine": {"device_name": "here"},
+        "versions": {"torch": torch},
+        "commit": None,
+        "notes": [],
+    }
+    write_results(folder / "results.json", record)
+    return folder
+
+
+def store_many(output: Path) -> None:
+    """A baseline, its twin with two weights, zero-shot CLIP, two shots, two data sets, halves."""
+    cmp = {"TRAINER.CMP.FORM": "ratio"}
+    store_run(output / "zero", settings_of("ZeroshotCLIP", 1))
+    for seed in (1, 2, 3):
+        for shots in (4, 8):
+            place = output / f"{shots}shots"
+            store_run(place / f"plain/seed{seed}", settings_of("CoOp", seed, shots), 3)
+            for lam in (0.01, 0.5):
+                settings = settings_of("CoOp_CMP", seed, shots, **cmp)
+                settings["TRAINER.CMP.LAMBDA"] = lam
+                store_run(place / f"twin{lam}/seed{seed}", settings, 3 - 2 * lam)
+        nasty = settings_of("CoOp", seed, **{"DATASET.NAME": NASTY})
+        store_run(output / f"nasty/seed{seed}", nasty)
+        for half in ("base", "new"):
+            settings = settings_of("CoOp", seed, **{"DATASET.SUBSAMPLE_CLASSES": half})
+            store_run(output / f"{half}/seed{seed}", settings)
