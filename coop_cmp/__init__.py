@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         penalty_logits,
         plug,
     )
+    from coop_cmp.predictor import load
     from coop_cmp.scope import TermScope
 
 __version__ = "0.1.0"
@@ -24,10 +25,15 @@ __all__ = [
     "add_cmp_config",
     "add_term_config",
     "cmp_loss",
+    "load",
     "penalty_logits",
     "plug",
 ]
-_HOMES = {"cmp_loss": "coop_cmp.losses.cmp", "TermScope": "coop_cmp.scope"}
+_HOMES = {
+    "TermScope": "coop_cmp.scope",
+    "cmp_loss": "coop_cmp.losses.cmp",
+    "load": "coop_cmp.predictor",
+}
 
 
 def __getattr__(name: str) -> Any:
