@@ -39,6 +39,7 @@ from coop_cmp.results.records import (
     read_results,
 )
 from coop_cmp.selective import Threshold, choose_threshold
+from coop_cmp.settings.defaults import method_of
 
 Calibrator = Callable[[np.ndarray], np.ndarray]
 
@@ -132,7 +133,7 @@ class Predictor:
         cfg = self.trainer.cfg.clone()
         cfg.defrost()
         cfg.DATASET.ROOT = str(data)
-        with _quiet():
+        with quiet():
             dataset = build_dataset(cfg)
         if list(dataset.classnames) != self.classnames:
             raise UserError(f"the classes of {cfg.DATASET.NAME} are not those that are predicted")
@@ -148,7 +149,7 @@ class Predictor:
         """Calibrated logits [N, C] of listed images."""
         trainer, cfg = self.trainer, self.trainer.cfg
         trainer.dm.dataset.test = items
-        with _quiet():
+        with quiet():
             trainer.test_loader = build_data_loader(
                 cfg,
                 data_source=items,
@@ -167,6 +168,7 @@ def load(
     classnames: Sequence[str] | None = None,
     calibrator: str | Path | Calibrator | None = None,
     device: str = "",
+    precision: str = "",
     project: str | Path | None = None,
 ) -> Predictor:
     """The trained model of a run, ready to predict.
@@ -177,6 +179,7 @@ def load(
         calibrator: The directory that ``python -m coop_cmp.calibrate temperature`` made of the
             run, or a function of logits [N, C].
         device: ``cpu``, ``cuda``, ...; empty: the best there is.
+        precision: ``fp32``, ``amp`` or ``fp16``; empty: that of the run.
         project: The checkout with the method's file; default: the current or this one.
 
     Raises:
@@ -196,8 +199,9 @@ def load(
     names = classnames or read_predictions(folder / PREDICTIONS_FILE).classnames
     if isinstance(calibrator, str | Path):
         calibrator = read_temperature(calibrator, identity)
-    with _quiet():
-        trainer = _build(identity, list(names), device, Path(project or find_root()).resolve())
+    with quiet():
+        here = {"DEVICE": device, **_other_precision(identity, precision)}
+        trainer = _build(identity, list(names), here, Path(project or find_root()).resolve())
         if trainer.trainable:
             trainer.load_model(str(folder))
     _refuse_other(folder, trainer)
@@ -219,8 +223,14 @@ def read_temperature(folder: str | Path, identity: Identity) -> Temperature:
     return Temperature(record["metrics"]["temperature"], record["metrics"]["temperature_error"])
 
 
-def _build(identity: Identity, classnames: list[str], device: str, root: Path) -> Any:
-    """The run's trainer for some classes, without its data."""
+def _other_precision(identity: Identity, precision: str) -> dict[str, str]:
+    """The setting that changes a method's precision."""
+    method = method_of(identity.settings["TRAINER.NAME"])
+    return {f"TRAINER.{method.node}.PREC": precision} if precision and method else {}
+
+
+def _build(identity: Identity, classnames: list[str], here: dict[str, str], root: Path) -> Any:
+    """The run's trainer for some classes, without its data, with some settings of one's own."""
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
     for package in ("trainers", "datasets"):  # they register what they hold
@@ -230,8 +240,7 @@ def _build(identity: Identity, classnames: list[str], device: str, root: Path) -
     if name not in TRAINER_REGISTRY.registered_names():
         hint = closest(name, TRAINER_REGISTRY.registered_names())
         raise UserError(f"the run's trainer {name} is not in {root / 'trainers'}{hint}")
-    here: dict[str, Any] = {
-        "DEVICE": device,
+    fixed: dict[str, Any] = {
         "OUTPUT_DIR": "",
         "MODEL.FEATURE_STORE": "",
         "DATALOADER.NUM_WORKERS": 0,
@@ -239,7 +248,7 @@ def _build(identity: Identity, classnames: list[str], device: str, root: Path) -
         "TEST.FINAL_MODEL": "last_step",
         "TEST.EVALUATOR": "Classification",
     }
-    cfg = resolve(root, {}, {}, {**identity.settings, **here})
+    cfg = resolve(root, {}, {}, {**identity.settings, **fixed, **here})
     cfg.freeze()
 
     def no_data(trainer: Any) -> None:
@@ -306,7 +315,7 @@ def _files(given: Iterable[str | Path | Image.Image], scratch: Path) -> Iterator
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep to itself what trainers print."""
     with contextlib.redirect_stdout(io.StringIO()):
         yield

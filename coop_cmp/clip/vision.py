@@ -36,7 +36,7 @@ def prompted_image_features(visual: Any, image: Tensor, prompts: Sequence[Tensor
         prompts: Tokens [M, d] to begin with, and those that replace them before block 1, 2, ...
     """
     patches = visual.conv1(image).flatten(2).transpose(1, 2)  # [B, N, d]
-    start = visual.class_embedding.to(patches.dtype).expand(len(patches), 1, -1)
+    start = visual.class_embedding.to(patches.dtype).expand(patches.shape[0], 1, -1)
     x = torch.cat([start, patches], dim=1) + visual.positional_embedding.to(patches.dtype)
     length = x.shape[1]
     x = visual.ln_pre(_put(x, length, prompts[0]))
@@ -49,4 +49,4 @@ def prompted_image_features(visual: Any, image: Tensor, prompts: Sequence[Tensor
 
 def _put(x: Tensor, length: int, tokens: Tensor) -> Tensor:
     """Sequences [B, length + M, d] whose last M tokens are the given ones."""
-    return torch.cat([x[:, :length], tokens.to(x.dtype).expand(len(x), -1, -1)], dim=1)
+    return torch.cat([x[:, :length], tokens.to(x.dtype).expand(x.shape[0], -1, -1)], dim=1)
