@@ -256,3 +256,12 @@ def test_take_gives_the_metrics_of_those_samples():
         expected = pytest.approx(metric(direct, 10, "right"), abs=1e-12)
         assert metric(taken, 10, "right") == expected, key
         assert metric(again, 10, "right") == expected, key
+
+
+def test_a_probability_on_the_threshold_of_tace_takes_part():
+    probs = torch.tensor([[0.001, 0.999]], dtype=torch.float64)
+    # Of class 0: |0 - 0.001|; of class 1: |1 - 0.999|. Without the first it would be the second.
+    on = metrics.tace(probs, torch.tensor([0]), n_bins=1)
+    assert on == pytest.approx((0.999 + 0.999) / 2)
+    below = torch.tensor([[0.0009, 0.9991]], dtype=torch.float64)
+    assert metrics.tace(below, torch.tensor([0]), n_bins=1) == pytest.approx(0.9991)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
+from functools import partial
 from typing import Any
 
 from tabulate import tabulate
+from tqdm import tqdm
 
 from coop_cmp.errors import UserError, one_line
 from coop_cmp.metrics.bins import check_bins, convention
@@ -20,6 +22,7 @@ from coop_cmp.metrics.panel import CLASS_METRICS, METRICS, check_keys, show
 from coop_cmp.metrics.samples import Samples
 
 SCORE_NAMES = {"logits": "logits", "probs": "probs", "probabilities": "probs"}
+LONG = 10_000_000  # drawn samples, a few seconds
 LABEL_NAMES = ("labels", "label", "targets", "target", "y_true", "y")
 
 
@@ -96,7 +99,17 @@ def panel_rows(files: list[Samples], keys: list[str], args: argparse.Namespace) 
     options = {"resamples": args.resamples, "level": args.level, "seed": args.seed}
     bins = {"n_bins": args.bins, "closed": args.closed}
     minus = files[0] if len(files) == 2 else None
-    intervals = bootstrap(files[-1], drawn, minus=minus, **bins, **options) if drawn else {}
+    if drawn and len(files[0]) * args.resamples > LONG:
+        classes = [key for key in drawn if key in CLASS_METRICS]
+        slow = f"; {', '.join(classes)} need the whole matrix each time" if classes else ""
+        print(
+            f"drawing {args.resamples} resamples of {len(files[0]):,} samples{slow}",
+            file=sys.stderr,
+        )
+    shown = partial(tqdm, disable=None, leave=False)  # on a terminal
+    intervals = {}
+    if drawn:
+        intervals = bootstrap(files[-1], drawn, minus=minus, progress=shown, **bins, **options)
     rows = []
     for key in keys:
         values = [METRICS[key](file, args.bins, args.closed) for file in files]

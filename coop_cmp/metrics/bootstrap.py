@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +11,10 @@ from torch import Tensor
 from coop_cmp.errors import UserError
 from coop_cmp.metrics.bins import Closed, check_bins
 from coop_cmp.metrics.panel import METRICS, check_keys
+from coop_cmp.metrics.resample import WEIGHTED, Resampled
 from coop_cmp.metrics.samples import Samples
+
+BLOCK_ELEMENTS = 2**16  # weights at a time, so that they stay in the cache
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ def bootstrap(
     resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
+    progress: Callable[[range], Iterable[int]] = iter,
 ) -> dict[str, Interval]:
     """Intervals from resampling the test samples with replacement.
 
@@ -55,6 +59,7 @@ def bootstrap(
         resamples: How many times to resample.
         level: Share of the resampled values inside the interval.
         seed: The same seed gives the same interval.
+        progress: Wraps the loop over blocks of resamples, as ``tqdm`` does.
 
     Returns:
         An interval for each key.
@@ -70,21 +75,47 @@ def bootstrap(
             "minus: its labels differ, so it is not the same test set in the same order"
         )
 
-    def measure(rows: Tensor | None) -> Tensor:
-        """The metrics [keys], or their differences, of the samples in those rows."""
-        values = []
-        for side in (samples, minus):
-            if side is not None:
-                drawn = side if rows is None else side.take(rows.to(side.labels.device))
-                values.append([METRICS[name](drawn, n_bins, closed) for name in names])
-        table = torch.tensor(values, dtype=torch.float64)
-        return table[0] - table[1] if minus is not None else table[0]
+    sides = [samples] if minus is None else [samples, minus]
+    fast = [name for name in names if name in WEIGHTED]
+    slow = [name for name in names if name not in WEIGHTED]
+    weighted = [Resampled(side, n_bins, closed) for side in sides] if fast else []
+
+    def of_weights(draws: list[Tensor]) -> Tensor:
+        """The fast metrics [B, fast] of some draws [N]."""
+        counts = torch.stack([rows.bincount(minlength=len(samples)) for rows in draws]).double()
+        return _difference([of(counts.to(of.edges.device), fast).cpu() for of in weighted])
+
+    def of_rows(rows: Tensor) -> Tensor:
+        """The slow metrics [slow] of one draw [N]."""
+        taken = [side.take(rows.to(side.labels.device)) for side in sides]
+        return _difference([_values(side, slow, n_bins, closed) for side in taken])
 
     generator = torch.Generator().manual_seed(seed)
     size = (len(samples),)
-    draws = [measure(torch.randint(size[0], size, generator=generator)) for _ in range(resamples)]
+    table = torch.empty(resamples, len(names), dtype=torch.float64)
+    block = max(1, BLOCK_ELEMENTS // len(samples))
+    for start in progress(range(0, resamples, block)):
+        part = slice(start, min(start + block, resamples))
+        draws = [torch.randint(*size, size, generator=generator) for _ in range(resamples)[part]]
+        if fast:
+            table[part, : len(fast)] = of_weights(draws)
+        for offset, rows in enumerate(draws if slow else []):
+            table[start + offset, len(fast) :] = of_rows(rows)
     tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
     # A resample without a wrong sample has no auroc; the others still have.
-    low, high = torch.stack(draws).nanquantile(tails, dim=0)
-    columns = (measure(None).tolist(), low.tolist(), high.tolist())
-    return {name: Interval(*row) for name, *row in zip(names, *columns, strict=True)}
+    ends = dict(zip(fast + slow, table.nanquantile(tails, dim=0).t().tolist(), strict=True))
+    whole = _difference([_values(side, names, n_bins, closed) for side in sides])
+    return {
+        name: Interval(value, *ends[name])
+        for name, value in zip(names, whole.tolist(), strict=True)
+    }
+
+
+def _values(samples: Samples, names: list[str], n_bins: int, closed: Closed) -> Tensor:
+    values = [METRICS[name](samples, n_bins, closed) for name in names]
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def _difference(sides: list[Tensor]) -> Tensor:
+    """The first, less the second if there is one."""
+    return sides[0] if len(sides) == 1 else sides[0] - sides[1]

@@ -60,7 +60,28 @@ def smooth_calibration_error(samples: Samples) -> float:
     ends, and the error is the integral of the absolute result. It falls as the bandwidth grows,
     so there is one fixed point. Smoothing multiplies the cosine series of the residuals.
     """
-    series = _cosine_series(samples)
+    left, left_share, right_share = grid_shares(samples)
+    nodes = left_share.new_zeros(SMOOTH_GRID + 1)
+    nodes.index_add_(0, left, left_share).index_add_(0, left + 1, right_share)
+    return smooth_error(nodes)
+
+
+def grid_shares(samples: Samples) -> tuple[Tensor, Tensor, Tensor]:
+    """The node of a grid of [0, 1] left of each sample, and what of its residual is there and at
+    the next one, all [N]."""
+    residual = (samples.confidence - samples.correct) / len(samples)
+    place = samples.confidence.clamp(0, 1) * SMOOTH_GRID
+    left = place.floor().clamp_max(SMOOTH_GRID - 1)
+    right_share = place - left
+    return left.long(), residual * (1 - right_share), residual * right_share
+
+
+def smooth_error(nodes: Tensor) -> float:
+    """The smooth ECE of residuals on the nodes of the grid [SMOOTH_GRID + 1]."""
+    # Mirrored about 1, the grid is a period of an even function; the two ends, which mirror onto
+    # themselves, hold both halves of their mass.
+    mirrored = torch.cat([nodes[:1] * 2, nodes[1:-1], nodes[-1:] * 2, nodes[1:-1].flip(0)])
+    series = torch.fft.rfft(mirrored)
     order = torch.arange(len(series), dtype=torch.float64, device=series.device)
 
     def error(bandwidth: float) -> float:
@@ -89,18 +110,3 @@ def _root(function: Callable[[float], float]) -> float:
         else:
             high, at_high, at_low = middle, value, at_low / (2 if same_side else 1)
     return middle
-
-
-def _cosine_series(samples: Samples) -> Tensor:
-    """Cosine series of the mean residual on a grid of [0, 1], each sample shared by two nodes."""
-    residual = (samples.confidence - samples.correct) / len(samples)
-    place = samples.confidence.clamp(0, 1) * SMOOTH_GRID
-    left = place.floor().clamp_max(SMOOTH_GRID - 1)
-    right_share = place - left
-    nodes = residual.new_zeros(SMOOTH_GRID + 1)
-    nodes.index_add_(0, left.long(), residual * (1 - right_share))
-    nodes.index_add_(0, left.long() + 1, residual * right_share)
-    # Mirrored about 1, the grid is a period of an even function; the two ends, which mirror onto
-    # themselves, hold both halves of their mass.
-    mirrored = torch.cat([nodes[:1] * 2, nodes[1:-1], nodes[-1:] * 2, nodes[1:-1].flip(0)])
-    return torch.fft.rfft(mirrored)

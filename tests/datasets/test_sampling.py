@@ -222,3 +222,13 @@ def test_more_folds_than_shots_are_refused() -> None:
     split = Split([("0/0.png", 0, "cat")], [], [])
     with pytest.raises(UserError, match="class 'cat' has only 1 training images"):
         hold_out(split, "1/2")
+
+
+def test_a_new_split_is_the_same_on_every_machine() -> None:
+    items = [(f"{name}{i}", label, name) for label, name in enumerate("ab") for i in range(10)]
+    parts = [[path for path, _, _ in part] for part in split_by_class(items, 0.5, 0.2)]
+    assert parts == [
+        ["a7", "a8", "a1", "a5", "a3", "b9", "b4", "b8", "b6", "b0"],
+        ["a4", "a2", "b1", "b7"],
+        ["a0", "a9", "a6", "b2", "b3", "b5"],
+    ]
