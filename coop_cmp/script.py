@@ -39,9 +39,10 @@ def import_script(script: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def describe(error: BaseException) -> str:
-    """An error and where it came from, in one line; installed packages are not to blame."""
+    """An error and where it came from, in one line; packages such as this are not to blame."""
     places = traceback.extract_tb(error.__traceback__)
-    own = [place for place in places if "site-packages" not in place.filename]
+    home = str(Path(__file__).parent)
+    own = [p for p in places if "site-packages" not in p.filename and home not in p.filename]
     place = (own or places)[-1]
     text = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
     return f"{text} ({Path(place.filename).name}, line {place.lineno})"

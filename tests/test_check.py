@@ -66,6 +66,11 @@ class Broken(Fine):
 
 
 @TRAINER_REGISTRY.register()
+class Unfit(Fine):
+    pass
+
+
+@TRAINER_REGISTRY.register()
 class Lossless(Fine):
     def loss(self, logits, labels):
         return logits.square().mean()
@@ -101,6 +106,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder.mkdir(parents=True)
         (folder / "rn50.yaml").write_text("TRAINER:\n  FINE:\n    WIDTH: 1\n")
         (folder / "vit_b16_ep50.yaml").write_text("TRAINER:\n  FINE:\n    WIDTH: 512\n")
+    unfit = root / "configs" / "trainers" / "Unfit"
+    unfit.mkdir()
+    (unfit / "vit_b16.yaml").write_text("TRAINER:\n  FINE:\n    WIDTH: false\n")
     return root
 
 
@@ -110,11 +118,12 @@ def test_each_trainer_works_or_the_reason_and_whose_it_is_are_told(checkout):
     assert shown.returncode == 0, shown.stderr
     lines = [line for line in shown.stdout.splitlines() if not line.startswith(" ")]
     rows = dict(line.split(": ", 1) for line in lines)
-    assert list(rows) == ["Fine", "Broken", "Lossless", "Restless", "Untested"]
+    assert list(rows) == ["Fine", "Broken", "Unfit", "Lossless", "Restless", "Untested"]
     works, own = "works; lambda 0 is bit-identical", "the checkout's: {} itself fails in"
     assert rows["Fine"] == works
     missing = "building: OSError: cannot find my file (train.py, line "
     assert rows["Broken"].startswith(f"{own.format('Broken')} {missing}")
+    assert rows["Unfit"].startswith(f"{own.format('Unfit')} building: AssertionError")  # no WIDTH
     assert rows["Lossless"].startswith("the twin fails in training: ")
     assert rows["Restless"].endswith("was not compared, Restless itself differs between two runs")
     assert rows["Untested"].startswith(f"{works}; {own.format('Untested')} the test: KeyError")

@@ -150,7 +150,7 @@ def test_a_checkout_trains_a_twin_it_has_never_heard_of(checkout, trained):
 
 def test_the_twins_checkpoint_is_evaluated_alike_and_the_evaluator_can_be_named(checkout, trained):
     again = run(
-        checkout, "--trainer", "Tiny_CMP", "--eval-only", "--model-dir", "out",
+        checkout, "--fast", "--trainer", "Tiny_CMP", "--eval-only", "--model-dir", "out",
         "TEST.EVALUATOR", "Classification", "OUTPUT_DIR", "again",
     )  # fmt: skip
     assert again.returncode == 0, again.stderr
@@ -158,6 +158,7 @@ def test_the_twins_checkpoint_is_evaluated_alike_and_the_evaluator_can_be_named(
     assert accuracy in again.stdout
     assert "* ece" not in again.stdout
     assert "no results.json" not in again.stdout
+    assert "coop_cmp --fast: nothing to do" in again.stdout
 
 
 def test_list_shows_the_trainers_and_twins_of_another_script(checkout):
