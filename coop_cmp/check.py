@@ -21,7 +21,7 @@ from torch import Tensor
 
 from coop_cmp.errors import UserError, closest
 from coop_cmp.fast import serve
-from coop_cmp.losses.names import split_trainer, twin_of
+from coop_cmp.losses.names import TERMS, Term, split_trainer, twin_of
 from coop_cmp.sandbox import CLASSES, SIZE, TEXT_LAYERS, noise_dataset, sandbox
 from coop_cmp.script import describe, import_script
 
@@ -33,7 +33,8 @@ def check(script: Path, only: str | None, opts: list[str]) -> Iterator[tuple[str
 
     Args:
         script: The training script; its directory is on the path.
-        only: A trainer's name, or None for all that the script brings and that train.
+        only: The name of a trainer, or of a twin with the term to try; None for all trainers that
+            the script brings and that train, with the penalty.
         opts: Keys and values of settings to change.
 
     Yields:
@@ -42,12 +43,12 @@ def check(script: Path, only: str | None, opts: list[str]) -> Iterator[tuple[str
     from coop_cmp.plugin import twins
 
     with dry_run(script, opts) as (trainers, config):
-        training = [*twins(trainers)]
-        if only is not None and only not in training:
-            raise UserError(f'there is no trainer "{only}" that trains{closest(only, training)}')
+        training, (plain, term) = [*twins(trainers)], split_trainer(only or "")
+        if plain and plain not in training:
+            raise UserError(f'there is no trainer "{plain}" that trains{closest(plain, training)}')
         untrained = [name for name in trainers if name not in training]
-        for name in training if only is None else [only]:
-            yield name, *_try(name, config, untrained)
+        for name in [plain] if plain else training:
+            yield name, *_try(name, TERMS[term or "CMP"], config, untrained)
 
 
 @contextlib.contextmanager
@@ -73,19 +74,23 @@ def dry_run(
         yield trainers, partial(_config, names, script.parent, dataset, opts)
 
 
-def _try(name: str, config: Callable[[str], Any], untrained: list[str]) -> tuple[str, str]:
+def _try(
+    name: str, term: Term, config: Callable[[str], Any], untrained: list[str]
+) -> tuple[str, str]:
     """What the trainer's twin does, and what ``--fast`` does."""
     baseline = _run(name, config, fast=True)
     if baseline.learned and baseline.error and untrained:
         while untrained:  # its test may need what zero-shot CLIP leaves
             _run(untrained.pop(), config)
         baseline = _run(name, config, fast=True)
-    twin = _run(twin_of(name), config)
-    if baseline.error and not baseline.learned:
+    if not baseline.learned:
         return f"the checkout's: {name} itself fails in {baseline.error}", baseline.fast
-    if twin.error and not baseline.error:
+    twin = _run(twin_of(name, term.name), config)
+    if twin.error and not (baseline.error and twin.learned):
         return f"the twin fails in {twin.error}", baseline.fast
-    if _same(baseline, twin):
+    if term.replaces:
+        verdict = f"works with {term.title}"
+    elif _same(baseline, twin):
         verdict = "works; lambda 0 is bit-identical"
     elif _same(baseline, _run(name, config)):
         return "the twin: with lambda 0 it learns something else", baseline.fast
@@ -125,12 +130,14 @@ def _run(name: str, config: Callable[[str], Any], fast: bool = False) -> Attempt
             # Some save all of CLIP, and event files outlive the directory.
             trainer.save_model = trainer.init_writer = lambda *_, **__: None
             stage = "training"
-            trainer.train()
+            if trainer._models:
+                trainer.train()
             attempt.learned = _weights(trainer)
             if fast:
                 serve(trainer)
             if attempt.learned:
-                _step(trainer, 0.5)
+                _weigh(trainer.cfg, 0.5)
+                _step(trainer)
             stage = "the test"
             trainer.test()
         except Exception as error:
@@ -139,10 +146,8 @@ def _run(name: str, config: Callable[[str], Any], fast: bool = False) -> Attempt
     return attempt
 
 
-def _step(trainer: Any, lam: float) -> None:
-    """One more step, with lambda; not the last of its epoch."""
-    trainer.cfg.defrost()
-    trainer.cfg.TRAINER.CMP.LAMBDA = lam
+def _step(trainer: Any) -> None:
+    """One more step, not the last of its epoch."""
     trainer.set_model_mode("train")
     trainer.batch_idx, trainer.num_batches = 0, 2
     trainer.forward_backward(next(iter(trainer.train_loader_x)))
@@ -196,7 +201,6 @@ def _config(names: dict[str, Any], home: Path, dataset: str, opts: list[str], tr
         "SEED": 1,
         "TEST.NO_TEST": True,
         "TRAINER.NAME": trainer,
-        "TRAINER.CMP.LAMBDA": 0.0,
         "USE_CUDA": False,
     }
     for key, value in small.items():
@@ -204,9 +208,16 @@ def _config(names: dict[str, Any], home: Path, dataset: str, opts: list[str], tr
     for node in cfg.TRAINER.values():
         if isinstance(node, type(cfg)) and "PREC" in node:
             node.PREC = "fp32"
+    _weigh(cfg, 0.0)
     cfg.merge_from_list(opts)
-    cfg.freeze()
     return cfg
+
+
+def _weigh(cfg: Any, weight: float) -> None:
+    """Give all terms a weight."""
+    for term in TERMS.values():
+        if term.weight_key:
+            cfg.TRAINER[term.node][term.weight_key] = weight
 
 
 def _settings_file(folder: Path, trainer: str) -> str:

@@ -132,8 +132,13 @@ def test_each_trainer_works_or_the_reason_and_whose_it_is_are_told(checkout):
     assert left == before
 
 
+def test_a_twin_with_another_term_can_be_tried(checkout):
+    shown = run(checkout, "--check", "--trainer", "Fine_Focal")
+    assert shown.stdout.startswith("Fine: works with the focal loss\n"), shown.stdout
+
+
 def test_an_unknown_trainer_is_refused(checkout):
-    shown = run(checkout, "--check", "--trainer", "Fin")
+    shown = run(checkout, "--check", "--trainer", "Fin_CMP")
     assert shown.returncode == 2
     assert shown.stderr.strip().endswith('no trainer "Fin" that trains; did you mean "Fine"?')
 
