@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import reduce
 from types import SimpleNamespace
 from typing import Any
 
@@ -212,6 +213,19 @@ def test_an_encoder_with_other_inputs_keeps_its_own_code(capsys):
     FastText(text)
     assert torch.equal(text(both), expected)
     assert "keeps its own code: it is not given prompts [C, L, d]" in capsys.readouterr().out
+
+
+def test_an_encoder_whose_blocks_take_more_keeps_its_own_code(capsys):
+    text, prompts = encoder(), Prompts(shared_context())
+    for block in text.transformer.resblocks:
+        block.forward = lambda x, *_, plain=block.forward: plain(x)
+    text.transformer.resblocks.forward = lambda x: reduce(
+        lambda x, block: block(x, "more"), text.transformer.resblocks, x
+    )
+    expected = step(text, prompts)[0]
+    FastText(text)
+    assert torch.equal(step(text, prompts)[0], expected)
+    assert "keeps its own code: TypeError" in capsys.readouterr().out
 
 
 def test_unchanged_prompts_are_encoded_once_per_evaluation():

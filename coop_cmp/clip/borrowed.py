@@ -139,14 +139,18 @@ class Serving:
 def serving(blocks: Sequence[Any], plan: Plan, unpack_at: int) -> Iterator[Serving]:
     """Serve the next pass through the blocks; their own code runs, on other tokens."""
     served = Serving(blocks, plan, unpack_at)
+    modules = [module for block in blocks for module in (block, block.attn)]
+    before = [vars(module).get("forward") for module in modules]  # somebody else may stand in
     for i, block in enumerate(blocks):
         block.attn.forward = partial(served.attention, block.attn)
         block.forward = partial(served.run, i, block.forward)
     try:
         yield served
     finally:
-        for block in blocks:
-            del block.forward, block.attn.forward
+        for module, forward in zip(modules, before, strict=True):
+            del module.forward
+            if forward is not None:
+                module.forward = forward
 
 
 def _with(inputs: Any, x: Tensor) -> Any:
