@@ -70,19 +70,20 @@ class FastText:
             return self.own(*args, **named)
 
     def _serve(self, args: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
-        inputs = [*_tensors((args, named))]
+        given = [*_parts((args, named))]
+        inputs = [part for part in given if isinstance(part, Tensor)]
         learning = torch.is_grad_enabled() and any(
             tensor.requires_grad for tensor in (*inputs, *self.encoder.parameters())
         )
-        if not learning and self.memory.holds(inputs):
-            return self.memory.features
+        if not learning and self.memory.holds(given):
+            return self.memory.features.clone()
         if learning in self._agreed:
             features = self._fast(args, named)
         else:
             self._compare(args, named, learning)
             features = self.own(*args, **named)
         if not learning:
-            self.memory.keep(inputs, features)
+            self.memory.keep(given, features)
         return features
 
     def _fast(self, args: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
@@ -127,7 +128,7 @@ class FastText:
         except Exception as error:  # whatever it is, the encoder's own code may do without
             raise NotServed(describe(error)) from None
         step = STEPS * coarsest(own)
-        if found[0] > max(FEATURES, step) or found[1] > max(GRADIENTS, 4 * step):
+        if not (found[0] <= max(FEATURES, step) and found[1] <= max(GRADIENTS, 4 * step)):
             raise NotServed(f"features differ by {found[0]:.1e}, gradients by {found[1]:.1e}")
         self._agreed.add(learning)
         if learning:
@@ -151,22 +152,27 @@ class Memory:
         self._inputs: list[Tensor] = []
         self._circumstances: Any = None
 
-    def keep(self, inputs: list[Tensor], features: Tensor) -> None:
-        """Remember the features of these inputs."""
-        self.features, self._circumstances = features, self._now(inputs)
-        self._inputs = [tensor.detach().clone() for tensor in inputs]
+    def keep(self, given: list[Any], features: Tensor) -> None:
+        """Remember the features of what the encoder was given."""
+        self.features = features.detach().clone()  # the checkout may change its own in place
+        self._circumstances = self._now(given)
+        self._inputs = [part.detach().clone() for part in given if isinstance(part, Tensor)]
 
-    def holds(self, inputs: list[Tensor]) -> bool:
-        """Whether these inputs, and the weights, are those of the features."""
-        if self._circumstances != self._now(inputs):
+    def holds(self, given: list[Any]) -> bool:
+        """Whether what is given, and the weights, are those of the features."""
+        if self._circumstances != self._now(given):
             return False
-        return all(torch.equal(a, b) for a, b in zip(self._inputs, inputs, strict=True))
+        tensors = [part for part in given if isinstance(part, Tensor)]
+        return all(torch.equal(a, b) for a, b in zip(self._inputs, tensors, strict=True))
 
-    def _now(self, inputs: list[Tensor]) -> Any:
+    def _now(self, given: list[Any]) -> Any:
         weights = [(p.data_ptr(), p._version) for p in self.encoder.parameters()]
-        shapes = [(tensor.shape, tensor.dtype, tensor.device) for tensor in inputs]
-        modes = torch.is_inference_mode_enabled(), torch.is_autocast_enabled(inputs[0].device.type)
-        return weights, shapes, modes
+        parts = [
+            (part.shape, part.dtype, part.device) if isinstance(part, Tensor) else part
+            for part in given
+        ]
+        device = next(self.encoder.parameters()).device.type
+        return weights, parts, torch.is_inference_mode_enabled(), torch.is_autocast_enabled(device)
 
 
 def one_source(prompts: Tensor, count: int) -> int:
@@ -250,15 +256,15 @@ def _distance(these: list[Tensor], those: list[Tensor]) -> float:
     return difference / largest if largest else difference
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from _tensors(part)
-    elif isinstance(value, list | tuple | nn.ParameterList):
+def _parts(value: Any) -> Iterator[Any]:
+    """What an argument consists of, without the lists and dicts that hold it together."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple | nn.ParameterList):
         for part in value:
-            yield from _tensors(part)
+            yield from _parts(part)
+    else:
+        yield value
 
 
 def _is_module(value: Any) -> bool:

@@ -237,6 +237,9 @@ def test_unchanged_prompts_are_encoded_once_per_evaluation():
         passes = len(seen)
         assert torch.equal(text(prompts(), TOKENS), first)
         assert len(seen) == passes
+        text(prompts(), TOKENS).zero_()  # what a caller does to its features
+        assert torch.equal(text(prompts(), TOKENS), first)
+        assert len(seen) == passes
         prompts.context.mul_(2)
         other = text(prompts(), TOKENS)
         assert len(seen) == passes + len(text.transformer.resblocks)
@@ -246,6 +249,28 @@ def test_unchanged_prompts_are_encoded_once_per_evaluation():
             assert not torch.equal(text(prompts(), TOKENS), other)
         finally:
             text.ln_final.weight.div_(2)
+
+
+def test_a_plain_argument_is_part_of_what_is_remembered():
+    class Scaled(Encoder):
+        def forward(self, prompts: Tensor, tokens: Tensor, scale: float) -> Tensor:
+            return scale * super().forward(prompts, tokens)
+
+    text = Scaled(small_clip("openai"), batch_first=False).requires_grad_(False)
+    FastText(text)
+    with torch.no_grad():
+        prompts = Prompts(shared_context())()
+        once, twice = (text(prompts, TOKENS, scale) for scale in (1.0, 2.0))
+    torch.testing.assert_close(twice, 2 * once)
+
+
+def test_features_that_are_not_numbers_earn_no_trust(capsys):
+    text = encoder()
+    with torch.no_grad():
+        text.transformer.resblocks[0].mlp.c_fc.weight.fill_(float("nan"))
+    FastText(text)
+    step(text, Prompts(shared_context()))
+    assert "keeps its own code: features differ by nan" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "amp"])
