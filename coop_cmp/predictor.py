@@ -24,13 +24,13 @@ from dassl.engine import TRAINER_REGISTRY
 from PIL import Image
 from scipy.special import softmax
 from torch import Tensor
-from torchvision.datasets.folder import is_image_file
 
 from coop_cmp.clip import add_models
 from coop_cmp.config import resolve
 from coop_cmp.errors import UserError, closest
 from coop_cmp.posthoc import Temperature
 from coop_cmp.results.identity import CALIBRATOR, Identity, read_identity
+from coop_cmp.results.own_data import IMAGE_SUFFIXES
 from coop_cmp.results.project import find_root
 from coop_cmp.results.records import (
     PREDICTIONS_FILE,
@@ -306,7 +306,7 @@ def _files(given: Iterable[str | Path | Image.Image], scratch: Path) -> Iterator
             continue
         path = Path(image).expanduser()
         if path.is_dir():
-            found = (file for file in path.rglob("*") if is_image_file(file.name))
+            found = (file for file in path.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES)
             yield from ((str(file), file) for file in sorted(found))
         elif path.is_file():
             yield str(path), path

@@ -23,6 +23,7 @@ class ImageFolder(ClassFolderDataset):
     """
 
     split_file = "split.json"
+    ignored = ("split_fewshot",)
     _listed = False
 
     def read(self, cfg: Any) -> Split:

@@ -17,6 +17,7 @@ from coop_cmp.errors import UserError, closest
 from coop_cmp.losses.names import TERMS, split_trainer, twin_of
 from coop_cmp.results.frame import make_frame
 from coop_cmp.results.identity import Identity, flatten, identify, read_identity
+from coop_cmp.results.own_data import CONFIG, own_config
 from coop_cmp.results.records import RESULTS_FILE, read_results
 from coop_cmp.results.run import Run
 from coop_cmp.settings import METHODS, Method, read_all, read_declarations
@@ -72,15 +73,16 @@ class Project:
     @cached_property
     def dataset_names(self) -> dict[str, str]:
         """Registered names by the names of their config files."""
-        names = {}
+        names = {file.parent.name: "ImageFolder" for file in self.output.glob(f"*/{CONFIG}")}
         for file in sorted((self.root / "configs/datasets").glob("*.yaml")):
             content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
             names[file.stem] = str(content.get("DATASET", {}).get("NAME", file.stem))
         return names
 
     def dataset_config(self, dataset: str) -> Path:
-        """The data set's config."""
-        return self.root / f"configs/datasets/{dataset}.yaml"
+        """The data set's config; that of a folder of one's own lies beside its runs."""
+        ours, own = self.root / f"configs/datasets/{dataset}.yaml", own_config(self.output, dataset)
+        return own if own.is_file() and not ours.is_file() else ours
 
     def trainer_config(self, trainer: str, backbone: str) -> Path | None:
         """The method's config for this kind of backbone; a twin uses its baseline's.
@@ -127,17 +129,18 @@ class Project:
 
     def command(self, run: Run) -> list[str]:
         """The call of ``train.py``, without the interpreter."""
+        dataset = self.dataset_config(run.dataset)
         command = [
             str(self.root / "train.py"),
             *("--trainer", run.trainer),
             *("--backbone", run.backbone),
             *("--seed", str(run.seed)),
-            *("--dataset-config-file", str(self.dataset_config(run.dataset))),
+            *("--dataset-config-file", str(dataset)),
         ]
         if config := self.trainer_config(run.trainer, run.backbone):
             command += ["--config-file", str(config)]
         command += ["--output-dir", str(self.directory(run))]
-        if self.data:
+        if self.data and dataset.name != CONFIG:  # such a file knows its folder
             command += ["--root", self.data]
         if run.training is not None:
             command += ["--eval-only", "--model-dir", str(self.directory(run.training))]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from coop_cmp.errors import UserError
+from coop_cmp.results.own_data import add_folder
 from coop_cmp.results.project import Project, find_root
 from coop_cmp.results.run import Run
 from coop_cmp.sweep import slurm
@@ -43,6 +44,8 @@ def add_grid_arguments(parser: argparse.ArgumentParser) -> None:
     for name in AXES:
         parser.add_argument(f"--{name}", nargs="+", metavar="X")
     parser.add_argument("--options", nargs="+", metavar="KEY=VALUE", help="settings for train.py")
+    parser.add_argument("--template", default="", help='the prompt of a folder, "a photo of a {}."')
+    parser.add_argument("--names", default="", metavar="FILE", help="its classes' names")
     parser.add_argument("--tag", help="end of the directories' names, for runs with other options")
 
 
@@ -57,6 +60,10 @@ def axes_of(args: argparse.Namespace) -> dict[str, Any]:
             except ValueError as error:
                 given = " ".join(words)
                 raise UserError(f"--{name}: expected {_WORDS[kind]}, got {given!r}") from error
+    given = axes.get("datasets", [])
+    axes |= {"datasets": [_named(word, args) for word in given]} if given else {}
+    if (args.template or args.names) and axes.get("datasets") == given:
+        raise UserError("--template and --names are for a folder of your own images")
     if args.options:
         pairs = [word.partition("=") for word in args.options]
         if not all(equals for _, equals, _ in pairs):
@@ -65,6 +72,16 @@ def axes_of(args: argparse.Namespace) -> dict[str, Any]:
     if args.tag:
         axes["tag"] = args.tag
     return axes
+
+
+def _named(word: str, args: argparse.Namespace) -> str:
+    """The name of a data set; a folder of one's own images is made known by its name."""
+    is_path = os.sep in word or word in (".", "..")
+    if not is_path and (word in project_of(args).dataset_names or not Path(word).is_dir()):
+        return word
+    if not Path(word).expanduser().is_dir():
+        raise UserError(f"datasets: there is no folder {word}")
+    return add_folder(Path(word), project_of(args).output, args.template, args.names)
 
 
 def grids_of(args: argparse.Namespace) -> list[Grid]:

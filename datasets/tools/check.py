@@ -20,6 +20,7 @@ from coop_cmp.config import extend_cfg, merge_file
 from coop_cmp.errors import UserError, closest
 from datasets.base import FewShotDataset
 from datasets.drawn import DrawnDataset
+from datasets.folder import ImageFolder
 from datasets.imagenet import WordNetDataset, classname_problems, read_classnames
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "datasets"
@@ -50,6 +51,7 @@ def settings(stem: str, root: str) -> Any:
     extend_cfg(cfg)
     merge_file(cfg, str(CONFIGS / f"{stem}.yaml"), "data set")
     cfg.DATASET.ROOT = root
+    cfg.DATASET.ALLOW_NEW_SPLIT = stem == "folder"  # as main.sh does with a folder of one's own
     return cfg
 
 
@@ -70,17 +72,23 @@ def check(names: list[str], root: str, *, full: bool = False) -> list[Report]:
     """Check the named data sets, or all.
 
     Args:
-        names: names of yaml files or of classes, in any case.
+        names: names of yaml files or of classes, in any case, or folders of one's own images.
         root: the folder that holds the data sets.
         full: open all images, not a sample of them.
     """
     classes = known()
     stems = {cls.__name__.lower(): stem for stem, cls in classes.items()}
-    chosen = [stems.get(name.lower(), name.lower()) for name in names] or list(classes)
+    chosen = [stems.get(name.lower(), name) for name in names] or list(classes)
+    reports = []
     for name in chosen:
-        if name not in classes:
+        if os.path.isdir(name) and name.lower() not in classes:
+            reports.append(check_one("folder", ImageFolder, name, full=full))
+            reports[-1].dataset = name
+        elif name.lower() in classes:
+            reports.append(check_one(name.lower(), classes[name.lower()], root, full=full))
+        else:
             raise UserError(f"unknown data set {name!r}{closest(name, classes)}")
-    return [check_one(stem, classes[stem], root, full=full) for stem in chosen]
+    return reports
 
 
 def check_one(stem: str, cls: type[FewShotDataset], root: str, *, full: bool) -> Report:
