@@ -1,0 +1,104 @@
+"""The code of docs/extending.md, as it stands there."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+import coop_cmp.losses.names as names
+from coop_cmp import TermScope
+from coop_cmp.metrics import calibration_report
+from coop_cmp.metrics.panel import METRICS
+from coop_cmp.results.frame import load
+from coop_cmp.settings import SETTINGS
+from tests.blocks import blocks
+from tests.conftest import ROOT
+from tests.datasets.trees import build, entries
+
+PAGE = ROOT / "docs/extending.md"
+TRAINER, DATASET, TERM, ENTRIES, METRIC = blocks(PAGE, "python")
+
+
+def call(folder: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_trainer_is_one_file(tmp_path):
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    for name in ("datasets", "configs", "coop_cmp"):
+        (checkout / name).symlink_to(ROOT / name)
+    shutil.copy(ROOT / "train.py", checkout)
+    shutil.copytree(ROOT / "trainers", checkout / "trainers")
+    (checkout / "trainers/taskres.py").write_text(TRAINER)
+    assert ["TaskRes", "TaskRes_CMP"] in [
+        line.split() for line in call(checkout, "coop_cmp", "--list").splitlines()
+    ]
+    output = tmp_path / "out"
+    call(
+        checkout, "coop_cmp.commands.sweep", "--datasets", "digits", "--shots", "1", "--seeds", "1",
+        "--trainers", "TaskRes", "TaskRes_CMP", "--lambdas", "0.5", "--output", str(output),
+        "--data", str(tmp_path / "data"), "--options", "OPTIM.MAX_EPOCH=3", "OPTIM.LR=0.05",
+    )  # fmt: skip
+    runs = load(output)
+    assert list(runs["trainer"]) == ["TaskRes", "TaskRes_CMP"]
+    assert list(runs["TRAINER.TASKRES.SCALE"]) == [0.5, 0.5]
+    assert set(runs["sizes.trainable"]) == {10 * 64}
+    assert runs["nll"].nunique() == 2
+    assert runs["pair"].nunique() == 1
+
+
+def test_a_data_set_is_one_file(tmp_path):
+    exec(DATASET, {})
+    settings = yaml.safe_load(blocks(PAGE, "yaml")[0])["DATASET"]
+    for colour in ("red", "blue"):
+        (tmp_path / "colours/images" / colour).mkdir(parents=True)
+        for i in (1, 2):
+            Image.new("RGB", (4, 4), colour).save(tmp_path / f"colours/images/{colour}/{i}.png")
+    dataset = build(settings["NAME"], tmp_path, NUM_SHOTS=1, TEMPLATE=settings["TEMPLATE"])
+    assert dataset.classnames == ["red", "blue"]
+    assert entries(dataset.test, tmp_path / "colours/images") == [
+        ("red/2.png", 0, "red"),
+        ("blue/2.png", 1, "blue"),
+    ]
+
+
+def test_a_term_is_one_file_and_two_entries(monkeypatch):
+    module = ModuleType("coop_cmp.losses.norm")
+    exec(TERM, vars(module))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr("coop_cmp.losses.__all__", ["norm_loss"])
+    monkeypatch.setattr(names, "TERMS", names.TERMS)
+    try:
+        exec(ENTRIES, vars(names))
+        logits, labels = torch.tensor([[3.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 1])
+        plain = torch.nn.functional.cross_entropy(logits, labels)
+        with TermScope("Norm", 0.1, free=1.0):
+            total = torch.nn.functional.cross_entropy(logits, labels)
+        # ||z||^2 / C is 5 and 0.5; 1 is free.
+        assert float(total - plain) == pytest.approx(0.1 * (5 - 1) / 2)
+        assert names.split_trainer("CoOp_Norm") == ("CoOp", "Norm")
+    finally:
+        names.TERMS.pop("Norm", None)
+        for key in [key for key in SETTINGS if key.startswith("TRAINER.NORM.")]:
+            del SETTINGS[key]
+
+
+def test_a_metric_is_one_entry(monkeypatch):
+    monkeypatch.setitem(METRICS, "overconfident", None)
+    exec(METRIC, {})
+    probs = np.array([[0.95, 0.05], [0.95, 0.05], [0.6, 0.4], [0.3, 0.7]])
+    report = calibration_report(probs, np.array([1, 0, 1, 1]), keys=["overconfident"])
+    assert report == {"overconfident": 0.25}
