@@ -58,6 +58,7 @@ class TermMixin:
     needs: ClassVar[tuple[str, ...]] = ()
     cfg: Any
     _scope: TermScope | None = None
+    _settings: dict[str, Any]
     _batches: tuple[Any, ...] = ()
 
     def check_cfg(self, cfg: Any) -> None:
@@ -72,8 +73,9 @@ class TermMixin:
                 )
 
     def forward_backward(self, *batches: Any) -> dict[str, Any]:
-        if self._scope is None:
-            self._scope = scope_of(self.cfg, self.term)
+        settings = settings_of(self.cfg, self.term)
+        if self._scope is None or settings != self._settings:
+            self._scope, self._settings = scope_of(self.cfg, self.term), settings
             self._scope.tell = lambda line: print(f"coop_cmp: {line}")
             self._scope.needs = {need: partial(self._ask, need) for need in self.needs}
         self._batches = batches

@@ -330,6 +330,17 @@ def test_a_positive_lambda_changes_training_and_logs_the_penalty_of_the_batch():
     assert not torch.equal(twin.context, baseline.context)
 
 
+def test_settings_may_change_between_steps():
+    twin = plug(TinyCoOp, register=False)(config(LAMBDA=0.0))
+    batch = {"img": torch.randn(8, 4, 16), "label": torch.randint(6, (8,))}
+    twin.forward_backward(batch)
+    twin.cfg.TRAINER.CMP.LAMBDA = 0.5
+    logits = twin.logits_of(batch["img"])
+    summary = twin.forward_backward(batch)
+    expected = PLAIN(logits, batch["label"]).item() + 0.5 * summary["loss_cmp"]
+    assert summary["loss"] == pytest.approx(expected)
+
+
 def test_a_trainer_whose_cross_entropy_is_out_of_sight_is_an_error():
     class Threaded(TinyCoOp):
         def forward_backward(self, batch):
