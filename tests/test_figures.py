@@ -19,7 +19,7 @@ from matplotlib.text import Text
 from coop_cmp.errors import UserError
 from coop_cmp.metrics import Samples, calibration_report, reliability_bins
 from coop_cmp.report import figures, plots
-from coop_cmp.report.runs import StoredRun, find_runs, paired
+from coop_cmp.report.runs import StoredRun, find_runs, paired, pooled
 from coop_cmp.report.summary import figure
 from coop_cmp.results import Identity, Predictions, write_predictions, write_results
 from coop_cmp.results.frame import row_of
@@ -214,6 +214,7 @@ def test_curves_show_the_mean_of_the_seeds(tmp_path):
     low, high = deviations.get_segments()[0][:, 1]
     assert figure([0.101, 0.301]) == "20.10 ± 14.14", "what a table shows"
     assert (low, high) == pytest.approx((20.1 - 14.142, 20.1 + 14.142), abs=1e-3)
+    assert list(axes.containers[0].lines[0].get_xdata()) == list(axes.get_xticks())
     assert "over 2 seeds per point" in axes.figure.get_suptitle()
     assert figures.curve_figure(runs, "shots", "Digits") is None
 
@@ -230,7 +231,7 @@ def test_runs_with_other_options_are_another_curve(tmp_path):
         "CoOp (OPTIM.LR=0.1)": pytest.approx([90, 90]),
         "CoOp (OPTIM.LR=0.5)": pytest.approx([10, 10]),
     }
-    assert "over 1 seeds per point" in axes.figure.get_suptitle()
+    assert "over 1 seed per point" in axes.figure.get_suptitle()
 
 
 def test_zero_shot_clip_is_a_horizontal_line_over_shots(tmp_path):
@@ -268,7 +269,7 @@ def test_no_texts_overlap_in_any_figure(tmp_path, kind):
         group.append(made_run(tmp_path, 1.0, names, trainer="CoOp_CMP", penalty=0.01))
     drawn = {}
     with rc_context(figures.LOOK):
-        figures.draw_all(group, lambda figure, name: drawn.update({name: figure}), "0", False)
+        figures.draw_all(group, lambda figure, name: drawn.update({name: figure}), "0")
         assert len(drawn) == 4 + (len(group) == 2)
         for name, figure in drawn.items():
             texts = drawn_texts(figure)
@@ -277,7 +278,7 @@ def test_no_texts_overlap_in_any_figure(tmp_path, kind):
             )
 
 
-def test_a_whole_output_directory_is_drawn_into_png_and_svg(tmp_path, capsys):
+def test_a_whole_output_directory_is_drawn_into_png_svg_and_pdf(tmp_path, capsys):
     for seed in (1, 2):
         made_run(tmp_path, seed=seed)
         for penalty in (0.01, 0.1):
@@ -289,15 +290,17 @@ def test_a_whole_output_directory_is_drawn_into_png_and_svg(tmp_path, capsys):
     captured = capsys.readouterr()
     assert f"left out: {broken / 'results.json'}: schema 9 is unknown" in captured.err
     stems = {
-        f"Digits_GlyphCLIP_4shots_seed1_CoOp_{kind}"
+        f"Digits_GlyphCLIP_4shots_seeds1-2_CoOp_{kind}"
         for kind in ("reliability", "confidence", "risk_coverage", "classes", "figure1")
     }
     stems.add("Digits_GlyphCLIP_4shots_lambda")
     files = sorted(p.name for p in (tmp_path / "figures").iterdir())
-    assert files == sorted(f"{stem}.{suffix}" for stem in stems for suffix in ("png", "svg"))
+    assert files == sorted(f"{stem}.{suffix}" for stem in stems for suffix in ("png", "svg", "pdf"))
     for path in (tmp_path / "figures").iterdir():
         if path.suffix == ".png":
             assert path.read_bytes().startswith(b"\x89PNG")
+        elif path.suffix == ".pdf":
+            assert path.read_bytes().startswith(b"%PDF")
         else:
             assert ElementTree.parse(path).getroot().tag.endswith("svg")
 
@@ -353,3 +356,54 @@ def test_the_script_draws_from_where_it_is_called(tmp_path, pair):
     environment = os.environ | {"PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run(command, cwd=tmp_path, check=True, env=environment, capture_output=True)
     assert len(list((tmp_path / "out").glob("*.png"))) == 4
+
+
+def test_seeds_are_pooled_and_a_baseline_keeps_its_twin(tmp_path):
+    runs = [made_run(tmp_path, seed=seed) for seed in (1, 2, 3)]
+    runs += [made_run(tmp_path, 1.2, trainer="CoOp_CMP", penalty=0.01, seed=s) for s in (1, 2)]
+    ((plain, twin),) = paired(pooled(runs))
+    assert len(plain.samples) == 1200
+    assert len(twin.samples) == 800
+    assert plain.heading == "Digits, GlyphCLIP, 4 shots, seeds 1, 2, 3"
+    bins = reliability_bins(*outputs(), 10, from_logits=True)
+    accuracy = bars(figures.reliability_figure([plain, twin]).axes[0], "accuracy")
+    for k in accuracy:  # the seeds are alike here, so three times as many change no height
+        assert accuracy[k][3] == pytest.approx(float(bins.accuracy[k]))
+
+
+def test_figure_one_shows_the_class_most_confused_unless_one_is_named(tmp_path, pair):
+    wrong = sum(
+        np.bincount(
+            run.predictions.labels[run.predictions.logits.argmax(1) != run.predictions.labels],
+            minlength=10,
+        )
+        for run in pair
+    )
+    drawn = {}
+    figures.draw_all(pair, lambda figure, name: drawn.update({name: figure}))
+    (title,) = [f.axes[0].get_title() for name, f in drawn.items() if "figure1" in name]
+    assert f"class “{wrong.argmax()}”" in title
+
+
+def test_groups_without_the_class_named_do_without_figure_one(tmp_path, pair):
+    names = [f"letter {i}" for i in range(10)]
+    others = [
+        made_run(tmp_path, 3.0, names, DATASET_NAME="Letters"),
+        made_run(tmp_path, 3.0, names, trainer="CoOp_CMP", penalty=0.01, DATASET_NAME="Letters"),
+    ]
+    drawn = []
+    figures.draw_all([*pair, *others], lambda _, name: drawn.append(name), "letter 3")
+    assert [name for name in drawn if "figure1" in name] == [
+        "Letters_GlyphCLIP_4shots_seed1_CoOp_figure1"
+    ]
+    with pytest.raises(UserError, match='no class "cat" among 10'):
+        figures.draw_all([*pair, *others], lambda *_: None, "cat")
+
+
+def test_figures_are_as_wide_as_the_columns_of_the_paper(tmp_path, pair):
+    sources = [str(run.path.parent) for run in pair]
+    options = ["--formats", "svg", "--column-width", "3", "--no-title", "--to", str(tmp_path)]
+    assert figures.main([*sources, *options]) == 0
+    (file,) = tmp_path.glob("*_reliability.svg")
+    assert ElementTree.parse(file).getroot().get("width") == "432pt"  # two columns of 3 inches
+    assert "GlyphCLIP" not in file.read_text()

@@ -240,7 +240,11 @@ def test_a_difference_that_images_and_seeds_agree_on_is_marked(project, capsys):
     assert values["ece"].change.holds
     assert "+4.67 *" in show(project, "cmp_ablation", capsys)
     assert "**+4.67**" in show(project, "cmp_ablation", capsys, "--format", "markdown")
-    assert "\\textbf{+4.67}" in show(project, "cmp_ablation", capsys, "--format", "latex")
+    latex = show(project, "cmp_ablation", capsys, "--format", "latex")
+    assert "\\textbf{+4.67}" in latex
+    assert latex.index("\\toprule") < latex.index("\\midrule") < latex.index("\\bottomrule")
+    assert "hline" not in latex
+    assert "bash" not in latex
 
 
 def test_a_difference_that_one_seed_denies_stays_plain(project, capsys):

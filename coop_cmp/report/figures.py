@@ -1,8 +1,8 @@
 """``python -m coop_cmp.report.figures <run, directory or predictions.npz> ...``: all figures.
 
 Runs are found below the directories given. A method and its CMP twin with the same data set,
-backbone, shots and seed are drawn side by side; curves over lambda and over shots appear when there
-are at least two values of them.
+backbone and shots are drawn side by side, their seeds pooled; curves over lambda and over shots
+appear when there are at least two values of them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from torch import Tensor
 
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
 from coop_cmp.metrics import METRICS, show
 from coop_cmp.metrics.bins import width_bins
 from coop_cmp.report import plots
-from coop_cmp.report.runs import FREE_OVER, StoredRun, file_stem, find_runs, paired
+from coop_cmp.report.runs import FREE_OVER, StoredRun, file_stem, find_runs, paired, pooled
 from coop_cmp.results.run import DEFAULT_LAMBDA
 
 N_BINS = 10
@@ -130,9 +132,18 @@ def curve_figure(runs: list[StoredRun], over: str, heading: str) -> Figure | Non
         plots.draw_curves(axis, list(curves.values()), levels)
         name = "ECE" if key == "ece" else key
         axis.set(xlabel="λ" if over == "lambda" else over, ylabel=f"{name} (%)", title=name)
-    counts = {len(values) for curve in curves.values() for values in curve.points.values()}
-    seeds = f"{min(counts)} seeds" if len(counts) == 1 else f"{min(counts)} to {max(counts)} seeds"
-    return _finished(figure, heading, f"mean and standard deviation over {seeds} per point")
+    return _finished(figure, heading, f"mean and standard deviation over {_seeds(runs, over)}")
+
+
+def _seeds(runs: list[StoredRun], over: str) -> str:
+    """How many seeds the points have; what learns nothing has none to count."""
+    points: dict[Any, set[int]] = {}
+    for run, name in zip(runs, _curve_names(runs, over), strict=True):
+        if run.row is not None and run.row["trainable"]:
+            points.setdefault((name, run.level(over)), set()).add(run.row["seed"])
+    counts = sorted({len(seeds) for seeds in points.values()})
+    number = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    return f"{number} seed{'s'[: counts[-1] > 1]} per point"
 
 
 def _curve_names(runs: list[StoredRun], over: str) -> list[str]:
@@ -151,13 +162,24 @@ def _curve_names(runs: list[StoredRun], over: str) -> list[str]:
 
 
 def draw_all(
-    runs: list[StoredRun], save: Callable[[Figure, str], None], class_name: str, every: bool
+    runs: list[StoredRun],
+    save: Callable[[Figure, str], None],
+    class_name: str | None = None,
+    every: bool = False,
 ) -> None:
-    """Draw every figure that the runs allow and hand it to ``save`` with a name for its file."""
-    groups = paired(runs)
-    if not every:
-        # One seed shows what a picture can show; the curves use all of them.
-        groups = list({_without_seed(group[0]): group for group in reversed(groups)}.values())[::-1]
+    """Draw every figure that the runs allow and hand it to ``save`` with a name for its file.
+
+    Args:
+        class_name: The class of Figure 1, which groups without it do without; the one most
+            confused in each group if None.
+        every: Pictures of every seed instead of all seeds pooled.
+    """
+    groups = paired(runs if every else pooled(runs))
+    pairs = [group for group in groups if len(group) == 2]
+    shown = [_class_shown(group, class_name) for group in pairs]
+    if class_name is not None and pairs and all(index is None for index in shown):
+        pairs[0][0].class_index(class_name)  # tells what there is
+    classes = {id(group): index for group, index in zip(pairs, shown, strict=True)}
     taken: Counter[str] = Counter()
     for group in groups:
         stem = file_stem(*group[0].setting, group[0].method if len(group) > 1 else group[0].title)
@@ -167,8 +189,7 @@ def draw_all(
         save(confidence_figure(group), f"{stem}_confidence")
         save(risk_coverage_figure(group), f"{stem}_risk_coverage")
         save(class_figure(group), f"{stem}_classes")
-        if len(group) == 2:
-            index = group[0].class_index(class_name)
+        if (index := classes.get(id(group))) is not None:
             save(figure_one(group[0], group[1], index), f"{stem}_figure1")
     for over, shared in (("lambda", -1), ("shots", -2)):
         families: dict[Any, list[StoredRun]] = {}
@@ -180,8 +201,21 @@ def draw_all(
                 save(figure, file_stem(*setting, over))
 
 
-def _without_seed(run: StoredRun) -> tuple[str, ...]:
-    return (run.row["group"],) if run.row is not None else (str(run.path),)
+def _class_shown(group: list[StoredRun], class_name: str | None) -> int | None:
+    """The class named, None in a group that has no image of it; or the one most confused."""
+    if class_name is None:
+        return int(torch.stack([_errors(run) for run in group]).sum(0).argmax())
+    try:
+        index = group[0].class_index(class_name)
+    except UserError:
+        return None
+    return index if bool((group[0].samples.labels == index).any()) else None
+
+
+def _errors(run: StoredRun) -> Tensor:
+    """How many images of each class are taken for another [C]."""
+    wrong = 1 - run.samples.correct
+    return torch.bincount(run.samples.labels, wrong, minlength=run.samples.n_classes)
 
 
 def _largest_classes(runs: list[StoredRun], index: int) -> list[int]:
@@ -203,7 +237,9 @@ def _shown(run: StoredRun, key: str) -> str:
 
 
 def _sizes(runs: list[StoredRun]) -> str:
-    return f"{len(runs[0].samples):,} test samples, {runs[0].samples.n_classes:,} classes"
+    seeds = f" of {len(runs[0].members)} seeds" if runs[0].members else ""
+    count = len(runs[0].samples)
+    return f"{count:,} test samples{seeds}, {runs[0].samples.n_classes:,} classes"
 
 
 def _small_print(runs: list[StoredRun]) -> str:
@@ -234,13 +270,16 @@ def _finished(figure: Figure, heading: str, note: str, legend: bool = True) -> F
     return figure
 
 
-def _save(figure: Figure, folder: Path, name: str, formats: list[str]) -> None:
-    for suffix in formats:
+def _save(figure: Figure, folder: Path, name: str, args: argparse.Namespace) -> None:
+    figure.set_size_inches(figure.get_size_inches() * args.column_width / COLUMN)
+    if args.no_title:
+        figure.suptitle("").set_in_layout(False)
+    for suffix in args.formats:
         path = folder / f"{name}.{suffix}"
         # Without a date the same run gives the same file.
-        metadata = {"Date": None} if suffix == "svg" else None
+        metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(suffix)
         with atomic_write(path) as file:
-            figure.savefig(file, format=suffix, dpi=200, metadata=metadata, bbox_inches="tight")
+            figure.savefig(file, format=suffix, dpi=200, metadata=metadata)
         print(path)
 
 
@@ -249,11 +288,22 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m coop_cmp.report.figures")
     parser.add_argument("sources", nargs="+", help="run directories, or any above, or npz files")
     parser.add_argument("--to", help="where to write; default: figures/ in the first source")
-    parser.add_argument("--class", dest="class_name", default="0", help="class shown in Figure 1")
-    parser.add_argument("--all", action="store_true", help="pictures of every seed")
     parser.add_argument(
-        "--formats", nargs="+", choices=["png", "svg", "pdf"], default=["png", "svg"]
+        "--class",
+        dest="class_name",
+        help="class shown in Figure 1; default: the one most confused",
     )
+    parser.add_argument("--all", action="store_true", help="pictures of every seed, not pooled")
+    parser.add_argument(
+        "--column-width",
+        type=float,
+        default=COLUMN,
+        metavar="INCHES",
+        help=f"of one column of the paper, to which figures are made (default {COLUMN})",
+    )
+    parser.add_argument("--no-title", action="store_true", help="the caption tells it instead")
+    formats = ["png", "svg", "pdf"]
+    parser.add_argument("--formats", nargs="+", choices=formats, default=formats)
     args = parser.parse_args(argv)
     first = Path(args.sources[0])
     folder = Path(args.to) if args.to else (first.parent if first.is_file() else first) / "figures"
@@ -266,7 +316,7 @@ def main(argv: list[str] | None = None) -> int:
         with rc_context(LOOK):
             draw_all(
                 runs,
-                lambda figure, name: _save(figure, folder, name, args.formats),
+                lambda figure, name: _save(figure, folder, name, args),
                 args.class_name,
                 args.all,
             )

@@ -200,7 +200,7 @@ class Curve:
 
 def draw_curves(axes: Axes, curves: Sequence[Curve], levels: Sequence[float]) -> None:
     """Mean over seeds with the standard deviation as error bars, at evenly spaced levels."""
-    for i, curve in enumerate(curves):
+    for curve in curves:
         look: dict[str, Any] = {
             "color": LINES[curve.colour % len(LINES)],
             "linestyle": curve.dash,
@@ -212,10 +212,8 @@ def draw_curves(axes: Axes, curves: Sequence[Curve], levels: Sequence[float]) ->
             continue
         drawn = [k for k, level in enumerate(levels) if level in curve.points]
         values = [torch.tensor(curve.points[levels[k]], dtype=torch.float64) for k in drawn]
-        # Neighbouring curves step aside a little, or their error bars would hide each other.
-        aside = 0.06 * (i - (len(curves) - 1) / 2)
         axes.errorbar(
-            [k + aside for k in drawn],
+            drawn,
             [float(value.mean()) for value in values],
             # The sample deviation, as in the tables; one seed has none.
             [float(value.std()) if len(value) > 1 else 0.0 for value in values],

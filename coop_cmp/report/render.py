@@ -62,7 +62,7 @@ class Renderer:
         if self.form == "text":
             notes = [fill(note, 100, subsequent_indent="    ") for note in notes]
         parts.append(self._list([*notes, *warnings]))
-        if self.commands:
+        if self.commands and self.form != "latex":  # no place for commands in a paper
             lines = [f"[{number}] {command}" for command, number in self.commands.items()]
             everything = f"all: {self._run()}"
             parts += ["What is missing is filled by", self._list([*lines, everything])]
@@ -91,7 +91,8 @@ class Renderer:
         return f"{SCRIPT} run {self.table.name}{only}{named}"
 
     def _number(self, missing: Sequence[Run]) -> str:
-        return f"[{self.commands[self._command(missing)]}]" if missing else ""
+        told = missing and self.form != "latex"
+        return f"[{self.commands[self._command(missing)]}]" if told else ""
 
     def _block(self, block: Block) -> str:
         rows: list[list[str]] = []
@@ -109,7 +110,10 @@ class Renderer:
         header = ["", "", *block.columns]
         cleaned = [[self._escape(text) for text in row] for row in [header, *rows]]
         style = _TABULATE[self.form]
-        return tabulate(cleaned[1:], cleaned[0], tablefmt=style, disable_numparse=True)
+        text = tabulate(cleaned[1:], cleaned[0], tablefmt=style, disable_numparse=True)
+        for rule in ("top", "mid", "bottom") if self.form == "latex" else ():
+            text = text.replace("\\hline", f"\\{rule}rule", 1)  # booktabs
+        return text
 
     def _ours(self, cell: Cell) -> str:
         value = self.values[cell]
@@ -164,7 +168,13 @@ class Renderer:
     def _escape(self, text: str) -> str:
         if self.form != "latex":
             return text
-        for plain, escaped in (("_", "\\_"), ("%", "\\%"), ("±", "$\\pm$")):
+        for plain, escaped in (
+            ("&", "\\&"),
+            ("_", "\\_"),
+            ("%", "\\%"),
+            ("#", "\\#"),
+            ("±", "$\\pm$"),
+        ):
             text = text.replace(plain, escaped)
         return text
 

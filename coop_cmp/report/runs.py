@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from coop_cmp.errors import UserError, closest
 from coop_cmp.losses.names import TERMS
 from coop_cmp.metrics import Samples
@@ -31,14 +33,23 @@ class StoredRun:
     Attributes:
         path: The npz file.
         row: Labels, metrics and settings, or None where only predictions were stored.
+        members: Runs that differ in their seed alone, whose predictions this one pools.
     """
 
     path: Path
     row: Mapping[str, Any] | None
+    members: tuple[StoredRun, ...] = ()
 
     @cached_property
     def predictions(self) -> Predictions:
-        return read_predictions(self.path)
+        if not self.members:
+            return read_predictions(self.path)
+        parts = [read_predictions(member.path) for member in self.members]
+        for member, part in zip(self.members, parts, strict=True):
+            if part.classnames != parts[0].classnames:
+                raise UserError(f"{member.path}: its classes are not those of {self.path}")
+        logits, labels = ([getattr(p, name) for p in parts] for name in ("logits", "labels"))
+        return Predictions(np.concatenate(logits), np.concatenate(labels), parts[0].classnames)
 
     @cached_property
     def samples(self) -> Samples:
@@ -87,7 +98,8 @@ class StoredRun:
         named = [part for part in parts if part not in ("all", "test")]
         all_images = "all images" if row["trainable"] else "zero-shot"
         shots = shots_text(row["shots"]) if row["shots"] else all_images
-        return (*named, shots, f"seed {row['seed']}")
+        seeds = ", ".join(str(run.row["seed"]) for run in self.members if run.row is not None)
+        return (*named, shots, f"seeds {seeds}" if seeds else f"seed {row['seed']}")
 
     def same_but(self, *keys: str) -> tuple[str, ...]:
         """All settings but some, the same for runs that differ in those alone.
@@ -148,10 +160,25 @@ def find_runs(sources: Iterable[str]) -> tuple[list[StoredRun], list[str]]:
     return list(runs.values()), list(dict.fromkeys(problems))
 
 
+def pooled(runs: Iterable[StoredRun]) -> list[StoredRun]:
+    """Runs that differ only in their seed as one, in the order in which they came."""
+    groups: dict[str, list[StoredRun]] = {}
+    for run in runs:
+        key = run.row["group"] if run.row is not None else str(run.path)
+        groups.setdefault(key, []).append(run)
+    return [
+        group[0]
+        if group[0].row is None or len(group) == 1
+        else StoredRun(group[0].path, {**group[0].row, "seed": None}, tuple(group))
+        for group in groups.values()
+    ]
+
+
 def paired(runs: list[StoredRun]) -> list[list[StoredRun]]:
     """Each baseline with one of its CMP twins, [baseline, twin]; what has no partner, alone.
 
-    Of several twins the one with the default lambda is taken, or else the smallest. Two files
+    Pooled runs are paired whatever their seeds, others by theirs. Of several twins the one with the
+    default lambda is taken, or else the smallest. Two files
     without records are a pair as well, for whoever gives just two means to compare them.
     """
     if len(runs) == 2 and all(run.row is None for run in runs):

@@ -5,6 +5,8 @@ const centres = Array.from({ length: 10 }, (_, k) => (k + 0.5) / 10);
 const ranges = centres.map((_, k) => `${k / 10} to ${(k + 1) / 10}`);
 let current = null;
 
+const cut = (name) => ([...name].length > 24 ? `${[...name].slice(0, 23).join("")}…` : name);
+
 async function choose(index, scroll) {
   table.chosen = index;
   for (const line of byId("table").tBodies[0].rows) {
@@ -89,9 +91,9 @@ function drawRisk() {
 
 function drawClasses() {
   const classes = current.classes, gap = classes.map((one) => 100 * (one.confidence - one.accuracy));
-  const trace = { type: "bar", orientation: "h", y: classes.map((one) => plain(one.name)), x: gap, hoverinfo: "text", hovertext: classes.map((one) => `${plain(one.name)}<br>mean confidence ${(100 * one.confidence).toFixed(1)} %<br>accuracy ${(100 * one.accuracy).toFixed(1)} %<br>${one.predictions} predictions`), textposition: "none", marker: { color: gap.map((g) => (g > 0 ? OVER : UNDER)), pattern: { shape: gap.map((g) => (g > 0 ? "/" : ".")), size: 6, solidity: 0.25 } } };
+  const trace = { type: "bar", orientation: "h", y: classes.map((_, k) => k), x: gap, hoverinfo: "text", hovertext: classes.map((one) => `${plain(one.name)}<br>mean confidence ${(100 * one.confidence).toFixed(1)} %<br>accuracy ${(100 * one.accuracy).toFixed(1)} %<br>${one.predictions} predictions`), textposition: "none", marker: { color: gap.map((g) => (g > 0 ? OVER : UNDER)), pattern: { shape: gap.map((g) => (g > 0 ? "/" : ".")), size: 6, solidity: 0.25 } } };
   const csv = [["class", "predictions", "mean confidence", "accuracy"], ...classes.map((one) => [one.name, one.predictions, one.confidence, one.accuracy])];
-  draw("class-gaps", [trace], { xaxis: { title: { text: "confidence − accuracy (points)" } }, yaxis: { type: "category", autorange: "reversed", ticklabeloverflow: "allow" } }, csv, `Right of 0 over-confident, left under-confident; the first is ${classes[0].name}.`);
+  draw("class-gaps", [trace], { xaxis: { title: { text: "confidence − accuracy (points)" } }, yaxis: { tickvals: classes.map((_, k) => k), ticktext: classes.map((one) => plain(cut(one.name))), autorange: "reversed" } }, csv, `Right of 0 over-confident, left under-confident; the first is ${classes[0].name}.`);
 }
 
 function drawRecords() {
