@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from coop_cmp.cli import guarded
+from coop_cmp.commands.calibrators import calibrate_runs
 from coop_cmp.errors import UserError, closest
 from coop_cmp.files import atomic_write
 from coop_cmp.report.collect import Collector
@@ -19,7 +20,7 @@ from coop_cmp.report.embedded import EMBEDDED
 from coop_cmp.report.layout import SEEDS, Table
 from coop_cmp.report.render import CSV_HEAD, FORMATS, Renderer
 from coop_cmp.results.project import Project
-from coop_cmp.results.run import Run, with_trainings
+from coop_cmp.results.run import Run, with_needs
 from coop_cmp.sweep.cli import add_launch_arguments, add_project_arguments, execute, project_of
 
 
@@ -73,17 +74,17 @@ def _selected(tables: Sequence[Table], args: argparse.Namespace) -> list[Run]:
         runs = [run for run in runs if getattr(run, attribute) in (*wanted, 0)]
     if not runs:
         raise UserError(f"--trainers, --datasets and --shots together leave no run of {where}")
-    return with_trainings(runs)
+    return with_needs(runs)
 
 
 def _show(args: argparse.Namespace, project: Project, tables: Sequence[Table]) -> str:
     parts = []
     everything: dict[str, None] = {}
-    collector = Collector(project, not args.no_intervals, args.holm)
+    collector = Collector(project, not args.no_intervals)
     for one in tables:
-        values, problems = collector.values(one)
+        values, problems = collector.values(one, args.holm or one.holm)
         everything |= dict.fromkeys(problems)
-        parts.append(Renderer(one, values, problems, args.format, args.holm).render())
+        parts.append(Renderer(one, values, problems, args.format, args.holm or one.holm).render())
     if args.format != "csv":
         return "\n".join(parts)
     for problem in everything:
@@ -91,9 +92,20 @@ def _show(args: argparse.Namespace, project: Project, tables: Sequence[Table]) -
     return CSV_HEAD + "".join(parts)
 
 
+def _execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> bool:
+    """Do what is open: trainings and tests, then what calibrators make of them."""
+    complete = execute(args, project, [run for run in runs if not run.calibrator])
+    if args.dry_run:
+        return complete
+    problems = calibrate_runs(project, (run for run in runs if run.calibrator))
+    for problem in problems:
+        print(f"not calibrated: {problem}", file=sys.stderr)
+    return complete and not problems
+
+
 def _embedded(args: argparse.Namespace, project: Project) -> int:
     tables = _tables(list(EMBEDDED), args.seeds)
-    complete = execute(args, project, with_trainings(run for t in tables for run in t.runs()))
+    complete = _execute(args, project, with_needs(run for t in tables for run in t.runs()))
     if args.dry_run:
         return 0
     text = _show(args, project, tables)
@@ -118,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.verb == "show":
         print(_show(args, project, tables), end="")
         return 0
-    complete = execute(args, project, _selected(tables, args))
+    complete = _execute(args, project, _selected(tables, args))
     return 0 if complete or args.dry_run else 1
 
 

@@ -14,6 +14,7 @@ from coop_cmp.posthoc.onevsrest import fit_histogram, fit_isotonic
 from coop_cmp.posthoc.runs import Archive, Calibrated, StoredRun
 from coop_cmp.posthoc.sals import scale_to_zero_shot
 from coop_cmp.posthoc.temperature import PRIOR, Temperature, fit_temperature
+from coop_cmp.results.run import LABEL_FREE
 
 FITS: dict[str, Callable[..., Callable[[np.ndarray], np.ndarray]]] = {
     "vector": fit_vector,
@@ -21,7 +22,6 @@ FITS: dict[str, Callable[..., Callable[[np.ndarray], np.ndarray]]] = {
     "isotonic": fit_isotonic,
     "histogram": fit_histogram,
 }
-LABEL_FREE = ("sals", "dac")
 METHODS = ("temperature", *FITS, *LABEL_FREE)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from coop_cmp.errors import UserError
 from coop_cmp.results.frame import find_results
-from coop_cmp.results.identity import CALIBRATOR, Identity, claim
+from coop_cmp.results.identity import CALIBRATOR, Identity, calibrated, claim
 from coop_cmp.results.records import (
     OUTCOMES_FILE,
     PREDICTIONS_FILE,
@@ -159,8 +159,7 @@ def store_calibrated(
     folder = Path(output) if output else beside(run.folder, result.name)
     if folder.resolve() == run.folder.resolve():
         raise UserError(f"--output {output} is the run itself; name another directory")
-    own = {f"{CALIBRATOR}NAME": result.name, f"{CALIBRATOR}SOURCE": result.source}
-    identity = replace(Identity.from_record(run.record), settings={**run.settings, **own})
+    identity = calibrated(Identity.from_record(run.record), result.name, result.source)
     claim(folder, identity, redo)
     predictions = run.predictions
     logits = result.logits.astype(np.float32)

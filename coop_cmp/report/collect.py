@@ -51,21 +51,23 @@ class Collector:
 
     Args:
         intervals: whether differences get intervals, for which every image's outcome is read.
-        holm: whether the comparisons of a table are corrected as one family.
     """
 
     project: Project
     intervals: bool = True
-    holm: bool = False
     comparer: Comparer = field(default_factory=Comparer)
     _rows: dict[Run, Mapping[str, Any] | None] = field(default_factory=dict)
     _reasons: dict[Run, str] = field(default_factory=dict)
 
-    def values(self, table: Table) -> tuple[dict[Cell, Value], list[str]]:
-        """The values of all cells of a table, and what was wrong with its runs."""
+    def values(self, table: Table, holm: bool = False) -> tuple[dict[Cell, Value], list[str]]:
+        """The values of all cells of a table, and what was wrong with its runs.
+
+        Args:
+            holm: whether the comparisons of the table are corrected as one family.
+        """
         problems: dict[str, None] = {}
         values = {cell: self._value(cell, problems) for cell in dict.fromkeys(table.cells())}
-        if self.holm:
+        if holm:
             family = {cell: v.change for cell, v in values.items() if v.change is not None}
             for cell, change in zip(family, corrected(family.values()), strict=True):
                 values[cell] = replace(values[cell], change=change)

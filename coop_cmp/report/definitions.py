@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from coop_cmp.errors import UserError, closest
-from coop_cmp.report.embedded import EMBEDDED, embedded_blocks
+from coop_cmp.report.embedded import CALIBRATORS, EMBEDDED, embedded_blocks
 from coop_cmp.report.layout import SEEDS, Block, Cell, Recipe, Table, metric_blocks
 from coop_cmp.report.paper import AVERAGES, METRICS, SOURCE, average_notes, figures
 from coop_cmp.results.run import LAMBDAS, shots_text
@@ -129,7 +129,7 @@ def table(name: str, seeds: tuple[int, ...] = SEEDS) -> Table:
             f"{len(wrong)} averages printed in the paper are not the mean of its own columns, "
             f"beyond rounding: {'; '.join(wrong)}."
         )
-    return Table(name, title, tuple(blocks), tuple(notes), seeds)
+    return Table(name, title, tuple(blocks), tuple(notes), seeds, name == CALIBRATORS)
 
 
 def _trainer(method: str) -> str:

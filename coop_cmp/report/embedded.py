@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+from coop_cmp.losses.names import TERMS, twin_of
 from coop_cmp.report.layout import HEADINGS, Block, Cell, Recipe, metric_blocks
 from coop_cmp.results.run import LAMBDAS, TEST_TIME, shots_text
 
+FITTED = ("vector", "dirichlet", "isotonic", "histogram")  # values for each class
 METHODS = ("CoOp", "CoCoOp", "ProDA", "MaPLe", "KgCoOp")
 TWINS = tuple(f"{name}{twin}" for name in METHODS for twin in ("", "_CMP"))
 SHIFTS = ("digits_noise", "digits_blur", "digits_rotate", "digits_invert")
@@ -15,12 +20,21 @@ EMBEDDED = {
     "embedded_lambda": "The weight of the penalty",
     "embedded_finetuning": "Fine-tuning with and without the penalty",
     "embedded_rivals": "Prompts tuned at test time, and prompts that give evidence",
+    "embedded_base2new": "Trained on five of the ten digits, tested on both halves",
+    "embedded_calibrators": "Every term and every calibrator, on seen classes, new ones and shifts",
 }
+CALIBRATORS = "embedded_calibrators"
+CALIBRATED = ("CoOp", "KgCoOp", "MaPLe")
+POSTHOC = ("temperature", "temperature-map", *FITTED, "sals", "dac")
 
 
 def embedded_blocks(name: str, seeds: tuple[int, ...]) -> list[Block]:
     """The blocks of one of the miniatures."""
     recipe = Recipe("GlyphCLIP", seeds, source="digits")
+    if name == CALIBRATORS:
+        return [_calibrators_block(recipe, method) for method in CALIBRATED]
+    if name == "embedded_base2new":
+        return _base2new_blocks(recipe)
     if name == "embedded_lambda":
         return [_lambda_block(recipe, metric) for metric in ("accuracy", "gap", "ece")]
     columns: dict[str, tuple[str, ...]] = {"digits": ("digits",)}
@@ -57,3 +71,42 @@ def _lambda_block(recipe: Recipe, metric: str) -> Block:
 
     rows = ["no penalty", *(f"lambda {lam:g}" for lam in LAMBDAS)]
     return Block.fill(f"8 shots, digits, {HEADINGS[metric]}", rows, [*METHODS, "CLIPFT"], cell)
+
+
+def _base2new_blocks(recipe: Recipe) -> list[Block]:
+    """Accuracy and calibration on the classes of the training and on the others."""
+
+    def cell(method: str, label: str, metric: str) -> Cell:
+        return _of_classes(recipe.cell(method, ("digits",), 8, metric), label)
+
+    metrics = ["accuracy", "gap", "ece", "nll"]
+    return metric_blocks("8 shots", ["ZeroshotCLIP", *TWINS], ["base", "new"], metrics, cell)
+
+
+def _of_classes(cell: Cell, classes: Any) -> Cell:
+    """The same after a training on the base classes, tested on these."""
+    runs = (tuple(replace(run, classes=classes) for run in runs) for runs in cell.runs)
+    return replace(cell, runs=tuple(runs))
+
+
+def _calibrators_block(recipe: Recipe, method: str) -> Block:
+    """One method, plain and with every term and calibrator, wherever each can be used."""
+    heads = {
+        f"{HEADINGS[metric]}, {place}": (place, metric)
+        for place in ("seen", "new", "shifts")
+        for metric in ("accuracy", "ece", "nll")
+    }
+
+    def cell(row: str, head: str) -> Cell:
+        place, metric = heads[head]
+        # Values for each class have nothing to say of new ones; DAC is for new ones alone.
+        if (row in FITTED and place == "new") or (row == "dac" and place != "new"):
+            return Cell((), metric)
+        trainer = twin_of(method, row) if row in TERMS else method
+        found = recipe.cell(trainer, SHIFTS if place == "shifts" else ("digits",), 8, metric)
+        found = _of_classes(found, "new") if place == "new" else found
+        calibrator = row if row in POSTHOC else ""
+        runs = (tuple(replace(run, calibrator=calibrator) for run in runs) for runs in found.runs)
+        return replace(found, runs=tuple(runs))
+
+    return Block.fill(f"{method}, 8 shots", ["plain", *TERMS, *POSTHOC], list(heads), cell)

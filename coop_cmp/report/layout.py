@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from coop_cmp.losses.names import split_trainer
 from coop_cmp.report.paper import Figure
 from coop_cmp.results.run import (
     DEFAULT_FORM,
@@ -12,7 +13,7 @@ from coop_cmp.results.run import (
     Run,
     is_twin,
     is_zero_shot,
-    with_trainings,
+    with_needs,
 )
 
 SEEDS = (1, 2, 3)
@@ -48,8 +49,15 @@ class Cell:
         return self.runs[0][0].trainer if self.runs else ""
 
     @property
+    def changed_by(self) -> str:
+        """The training-time term and the calibrator, "" for a plain method."""
+        run = self.runs[0][0] if self.runs else None
+        names = (split_trainer(run.trainer)[1], run.calibrator) if run else ()
+        return " and ".join(filter(None, names))
+
+    @property
     def baseline(self) -> Cell | None:
-        """The same without its training-time term, for a cell of a method that has one."""
+        """The same without term and calibrator, for a cell that has one."""
         runs = tuple(tuple(run.baseline for run in runs if run.baseline) for runs in self.runs)
         return replace(self, runs=runs) if runs and runs[0] else None
 
@@ -81,6 +89,7 @@ class Table:
     blocks: tuple[Block, ...]
     notes: tuple[str, ...] = ()
     seeds: tuple[int, ...] = SEEDS
+    holm: bool = False  # whether its comparisons are one family unless told otherwise
 
     def cells(self) -> list[Cell]:
         """All cells, row by row."""
@@ -95,7 +104,7 @@ class Table:
         for cell in self.cells():
             for part in (cell.baseline, cell):
                 needed += [run for runs in part.runs for run in runs] if part else []
-        return with_trainings(needed)
+        return with_needs(needed)
 
 
 @dataclass(frozen=True)

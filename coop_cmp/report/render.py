@@ -13,7 +13,6 @@ from typing import Literal, get_args
 
 from tabulate import tabulate
 
-from coop_cmp.losses.names import split_trainer
 from coop_cmp.report.collect import Value
 from coop_cmp.report.layout import SEEDS, Block, Cell, Table
 from coop_cmp.report.summary import figure, mean_and_deviation, scale
@@ -101,8 +100,8 @@ class Renderer:
             if any(cell.paper for cell in cells):
                 lines["paper"] = [cell.paper.printed if cell.paper else "" for cell in cells]
                 lines["difference"] = [self._to_paper(cell) for cell in cells]
-            names = [split_trainer(cell.trainer)[1] for cell in cells]
-            lines[f"by {next(filter(None, names), '')}"] = [self._change(cell) for cell in cells]
+            names = filter(None, (cell.changed_by for cell in cells))
+            lines[f"by {next(names, '')}"] = [self._change(cell) for cell in cells]
             lines["95 %"] = [self._interval(cell) for cell in cells]
             for kind, texts in lines.items():
                 if any(texts):

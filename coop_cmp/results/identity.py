@@ -165,6 +165,12 @@ def _declared(method: str, term: str | None, number: int) -> frozenset[str] | No
     return frozenset(key for key in SETTINGS if counts(key) and not is_free(key))
 
 
+def calibrated(identity: Identity, calibrator: str, labels: str) -> Identity:
+    """The identity of a run whose predictions a calibrator has changed afterwards."""
+    own = {f"{CALIBRATOR}NAME": calibrator, f"{CALIBRATOR}SOURCE": labels}
+    return Identity({**identity.settings, **own}, identity.training)
+
+
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """The leaves of a config tree by their keys."""
     leaves: dict[str, Any] = {}

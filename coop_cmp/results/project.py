@@ -16,7 +16,7 @@ from coop_cmp.config import epochs, resolve
 from coop_cmp.errors import UserError, closest
 from coop_cmp.losses.names import TERMS, split_trainer, twin_of
 from coop_cmp.results.frame import make_frame
-from coop_cmp.results.identity import Identity, flatten, identify, read_identity
+from coop_cmp.results.identity import Identity, calibrated, flatten, identify, read_identity
 from coop_cmp.results.own_data import CONFIG, own_config
 from coop_cmp.results.records import RESULTS_FILE, read_results
 from coop_cmp.results.run import Run
@@ -128,7 +128,11 @@ class Project:
             self.identity(run)
 
     def command(self, run: Run) -> list[str]:
-        """The call of ``train.py``, without the interpreter."""
+        """The call of ``train.py``, or of the calibrator, without the interpreter."""
+        if plain := run.uncalibrated:
+            method, folder = run.calibrator.partition("-")[0], str(self.directory(plain))
+            labels = [] if run.labels == "none" else ["--labels", run.labels]
+            return ["-m", "coop_cmp.calibrate", method, folder, *labels]
         dataset = self.dataset_config(run.dataset)
         command = [
             str(self.root / "train.py"),
@@ -156,6 +160,8 @@ class Project:
 
     def identity(self, run: Run) -> Identity:
         """What the run is, by the config files as they are now."""
+        if plain := run.uncalibrated:
+            return calibrated(self.identity(plain), run.calibrator, run.labels)
         declared_methods(self.root)
         config = self.trainer_config(run.trainer, run.backbone)
         files = (self.dataset_config(run.dataset), config)
@@ -188,9 +194,10 @@ class Project:
             )
         if results is None:
             return State("open")
-        trained = self.state(run.training).results if run.training else None
-        if trained is not None and trained["checkpoint"] != results["checkpoint"]:
-            return State("stale", f"{directory}: {run.training} was trained anew since")
+        origin = run.uncalibrated or run.training
+        made_of = self.state(origin).results if origin else None
+        if made_of is not None and made_of["checkpoint"] != results["checkpoint"]:
+            return State("stale", f"{directory}: {origin} was trained anew since")
         return State("done", results=results)
 
     def frame(self, runs: Iterable[Run]) -> pd.DataFrame:

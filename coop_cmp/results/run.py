@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -11,6 +11,7 @@ from coop_cmp.losses.names import TERMS, split_trainer
 
 DEFAULT_LAMBDA = 0.01
 DEFAULT_FORM = "ratio"
+LABEL_FREE = ("sals", "dac")  # calibrators that look at zero-shot CLIP instead of labels
 TEST_TIME = ("TPT", "CTPT", "OTPT")  # learn from test images alone
 LAMBDAS = (0.001, 0.01, 0.05, 0.1, 0.5, 0.95)  # of the line search
 
@@ -48,6 +49,8 @@ class Run:
         split: ``val`` evaluates the trained run on its few-shot validation part.
         classes: ``base`` trains on the first half of the classes, ``new`` evaluates that run on the
             others.
+        calibrator: what changes the finished run's predictions afterwards, such as ``temperature``
+            or ``temperature-map`` (with the source of its labels).
     """
 
     dataset: str
@@ -62,6 +65,19 @@ class Run:
     source: str = ""
     split: Literal["test", "val"] = "test"
     classes: Literal["all", "base", "new"] = "all"
+    calibrator: str = ""
+
+    @property
+    def uncalibrated(self) -> Run | None:
+        """The run whose predictions are calibrated; None for one that is not."""
+        return replace(self, calibrator="") if self.calibrator else None
+
+    @property
+    def labels(self) -> str:
+        """Where a calibrator's labels are from: ``val``, ``map``, or ``none`` if it needs none."""
+        return self.calibrator.partition("-")[2] or (
+            "none" if self.calibrator in LABEL_FREE else "val"
+        )
 
     @property
     def training(self) -> Run | None:
@@ -71,13 +87,15 @@ class Run:
             return None
         classes: Literal["all", "base"] = "all" if self.classes == "all" else "base"
         dataset = self.source or self.dataset
-        return replace(self, dataset=dataset, source="", split="test", classes=classes)
+        plain = replace(self, source="", split="test", calibrator="")
+        return replace(plain, dataset=dataset, classes=classes)
 
     @property
     def baseline(self) -> Run | None:
-        """The same without the training-time term; None for a run that has none."""
-        plain, term = split_trainer(self.trainer)
-        return replace(self, trainer=plain, lam=None, form=None) if term else None
+        """The same without training-time term and calibrator; None for a run with neither."""
+        method, term = split_trainer(self.trainer)
+        plain = replace(self, trainer=method, lam=None, form=None, calibrator="")
+        return plain if term or self.calibrator else None
 
     @property
     def choices(self) -> dict[str, str]:
@@ -112,7 +130,9 @@ class Run:
             name += f"_from_{self.source}"
         if self.classes != "all":
             name += f"_{self.classes}"
-        return name if self.split == "test" else f"{name}_{self.split}"
+        if self.split != "test":
+            name += f"_{self.split}"
+        return f"{name}_{self.calibrator}" if self.calibrator else name
 
     @property
     def path(self) -> Path:
@@ -123,11 +143,25 @@ class Run:
         return self.path.as_posix()
 
 
-def with_trainings(runs: Iterable[Run]) -> list[Run]:
-    """The runs, each once and preceded by the training it evaluates."""
+def _needs(run: Run) -> Iterator[Run]:
+    """What has to be done before a run."""
+    if run.training:
+        yield run.training
+    if plain := run.uncalibrated:
+        yield plain
+        if run.labels in ("val", "map"):
+            yield replace(plain.training or plain, split="val")
+        if run.calibrator in LABEL_FREE:
+            zero_shot = replace(plain, trainer="ZeroshotCLIP", shots=0, seed=1, source="")
+            zero_shot = replace(zero_shot, lam=None, form=None)
+            yield zero_shot
+            if run.classes == "new":
+                yield replace(zero_shot, classes="base")
+
+
+def with_needs(runs: Iterable[Run]) -> list[Run]:
+    """The runs, each once and preceded by what it evaluates, calibrates or is fitted on."""
     needed: dict[Run, None] = {}
     for run in runs:
-        if run.training:
-            needed[run.training] = None
-        needed[run] = None
+        needed |= dict.fromkeys([*_needs(run), run])
     return list(needed)
