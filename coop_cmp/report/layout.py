@@ -34,7 +34,7 @@ class Cell:
 
     Args:
         runs: for each data set its runs over seeds; the cell of several data sets is their mean.
-            Empty for a method that is not part of this project.
+            Empty where there is nothing to run.
         metric: our name of the metric.
         paper: what the paper prints there.
     """
@@ -45,7 +45,7 @@ class Cell:
 
     @property
     def trainer(self) -> str:
-        """The method, "" if it is not part of this project."""
+        """The method, "" where there is nothing to run."""
         return self.runs[0][0].trainer if self.runs else ""
 
     @property
