@@ -15,6 +15,9 @@ from coop_cmp.clip import LoadedCLIP, TextEncoder, load_clip
 from coop_cmp.config import check_cfg
 from coop_cmp.devices import choose_device, to_device
 from coop_cmp.errors import UserError
+from coop_cmp.results.identity import flatten, identify
+from coop_cmp.results.store import lookup
+from coop_cmp.trackers import Trackers
 from trainers.checkpoint import learned_digest, load_learned
 from trainers.frozen import FeatureTrainer
 from trainers.reference import ZeroShotReference
@@ -208,6 +211,12 @@ class PromptTrainer(FeatureTrainer):
         self.before_step()
         self.scaler.step(self.optim)
         self.scaler.update()
+
+    def init_writer(self, log_dir: str) -> None:
+        """Start what ``LOGGER`` names, in place of TensorBoard alone."""
+        if self.__dict__.get("_writer") is None:
+            names = lookup(self.cfg, "LOGGER", ("tensorboard",))
+            self._writer = Trackers(names, log_dir, identify(flatten(self.cfg)).settings)
 
     def before_step(self) -> None:
         """Hook: change the gradients before the optimiser uses them."""

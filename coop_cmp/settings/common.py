@@ -61,6 +61,12 @@ declare(
     USE_CUDA=flag(True, "take a GPU where DEVICE is empty and there is one", free=True),
     VERBOSE=flag(True, "print the model", free=True),
     DEVICE=text("", "cpu, cuda, cuda:1 or mps; empty: the best there is", free=True),
+    LOGGER=several(
+        ("tensorboard",),
+        Choice(default="", choices=("tensorboard", "wandb", "mlflow")),
+        "where training can be followed and runs compared",
+        free=True,
+    ),
 )
 declare(
     "INPUT",

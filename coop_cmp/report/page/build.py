@@ -21,7 +21,15 @@ from coop_cmp.results.project import Project
 if TYPE_CHECKING:
     import pandas as pd
 
-SCRIPTS = ("tools.js", "table.js", "charts.js", "detail.js", "page.js")
+SCRIPTS = (
+    "tools.js",
+    "table.js",
+    "charts.js",
+    "curves.js",
+    "pictures.js",
+    "detail.js",
+    "page.js",
+)
 
 
 def build(

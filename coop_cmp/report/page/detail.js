@@ -1,11 +1,6 @@
 "use strict";
-/* The chosen row: its pictures, the temperature, its runs and settings. */
-const OVER = "#d55e00", UNDER = "#56b4e9", RIGHT = "#0072b2", WRONG = "#e69f00";
-const centres = Array.from({ length: 10 }, (_, k) => (k + 0.5) / 10);
-const ranges = centres.map((_, k) => `${k / 10} to ${(k + 1) / 10}`);
+/* The chosen row: the temperature, its runs and settings. */
 let current = null;
-
-const cut = (name) => ([...name].length > 24 ? `${[...name].slice(0, 23).join("")}…` : name);
 
 async function choose(index, scroll) {
   table.chosen = index;
@@ -16,22 +11,29 @@ async function choose(index, scroll) {
   }
   const row = page.rows[index];
   byId("detail-title").textContent = `Chosen row: ${row.title}`;
-  const [unpacked, baseline] = await Promise.all([unpack(index), row.baseline === null ? null : unpack(row.baseline)]);
+  const [unpacked, baseline] = await Promise.all([
+    unpack(index),
+    row.baseline === null ? null : unpack(row.baseline),
+  ]);
   if (table.chosen !== index) return; // another was chosen meanwhile
   current = { row, ...unpacked, baseline };
   const problems = [current.problem, ...row.problems].filter(Boolean);
   byId("detail-problem").hidden = !problems.length;
   byId("detail-problem").textContent = problems.join("; ");
-  byId("detail-words").textContent = `${setting(row)}; ${row.seeds.length ? `seeds ${row.seeds.join(", ")}` : "no seeds"}. ${METRICS.map((metric) => valueText(row, metric)).join(", ")}.`;
+  byId("detail-words").textContent =
+    `${setting(row)}; ${row.seeds.length ? `seeds ${row.seeds.join(", ")}` : "no seeds"}. ${METRICS.map((metric) => valueText(row, metric)).join(", ")}.`;
   drawRecords();
   if (current.temperatures) drawPictures();
-  else for (const id of ["reliability", "confidences", "risk", "class-gaps"]) draw(id, [], {}, [], "There is no outcome of each image.");
+  else
+    for (const id of ["reliability", "confidences", "risk", "class-gaps"])
+      draw(id, [], {}, [], "There is no outcome of each image.");
   document.body.dataset.ready = index;
   if (scroll) byId("detail").focus();
 }
 
 function drawPictures() {
-  const slider = byId("temperature"), count = current.temperatures.temperature.length;
+  const slider = byId("temperature"),
+    count = current.temperatures.temperature.length;
   slider.max = count - 1;
   slider.value = current.temperatures.temperature.indexOf(1);
   slider.disabled = count === 1;
@@ -44,7 +46,8 @@ function drawPictures() {
 /* All that moves with the temperature. */
 function drawTemperature() {
   const { temperature, count, correct, confidence, ece, nll } = current.temperatures;
-  const k = Number(byId("temperature").value), value = temperature[k].toFixed(2);
+  const k = Number(byId("temperature").value),
+    value = temperature[k].toFixed(2);
   const words = `${value}: ECE ${shown("ece", ece[k])} %, NLL ${shown("nll", nll[k])}`;
   byId("cooled").textContent = words;
   byId("temperature").setAttribute("aria-valuetext", words);
@@ -55,56 +58,37 @@ function drawTemperature() {
   drawConfidences(count[k], correct[k], value);
 }
 
-function drawReliability(filled, accuracy, sure, count, value) {
-  const x = filled.map((bin) => centres[bin]), gap = sure.map((s, i) => s - accuracy[i]);
-  const text = filled.map((bin, i) => `confidence ${ranges[bin]}<br>accuracy ${(100 * accuracy[i]).toFixed(1)} %<br>mean confidence ${(100 * sure[i]).toFixed(1)} %<br>${count[bin]} predictions`);
-  const bar = { type: "bar", x, width: 0.1, hoverinfo: "text", hovertext: text, marker: { line: { width: 1, color: cssColour("--back") } } };
-  const gaps = (name, sign, fill, shape) => ({ ...bar, name, y: gap.map((g) => (sign * g > 0 ? Math.abs(g) : null)), base: accuracy.map((a, i) => Math.min(a, sure[i])), marker: { ...bar.marker, color: fill, pattern: { shape, size: 6, solidity: 0.25 } } });
-  const traces = [
-    { ...bar, name: "accuracy", y: accuracy, marker: { ...bar.marker, color: "#9ecae1" } },
-    gaps("over-confident by", 1, OVER, "/"), gaps("under-confident by", -1, UNDER, "."),
-    { type: "scatter", mode: "lines", name: "perfect", x: [0, 1], y: [0, 1], line: { dash: "dash", color: cssColour("--soft"), width: 1.2 }, hoverinfo: "skip" },
-    { type: "bar", name: "predictions", x: centres, y: count, width: 0.1, yaxis: "y2", hoverinfo: "y", marker: { color: "#8c8c8c" }, showlegend: false },
-  ];
-  const layout = { barmode: "overlay", xaxis: { title: { text: "confidence" }, range: [0, 1], anchor: "y2" }, yaxis: { title: { text: "accuracy" }, range: [0, 1], domain: [0.3, 1] }, yaxis2: { title: { text: "predictions" }, domain: [0, 0.22], nticks: 4 }, legend: ABOVE, showlegend: true };
-  const csv = [["temperature", "confidence", "accuracy", "mean confidence", "predictions"], ...filled.map((bin, i) => [Number(value), ranges[bin], accuracy[i], sure[i], count[bin]])];
-  const worst = gap.reduce((a, g, i) => (Math.abs(g) * count[filled[i]] > Math.abs(gap[a]) * count[filled[a]] ? i : a), 0);
-  draw("reliability", traces, layout, csv, `${current.images} predictions at temperature ${value}. The gap that costs most: confidence ${ranges[filled[worst]]}, mean ${(100 * sure[worst]).toFixed(1)} % sure, ${(100 * accuracy[worst]).toFixed(1)} % right.`);
-}
-
-function drawConfidences(count, correct, value) {
-  const wrong = count.map((number, bin) => number - correct[bin]);
-  const bar = (name, y, color, shape) => ({ type: "bar", name, x: centres, y, marker: { color, pattern: { shape, size: 6, solidity: 0.25 } }, hoverinfo: "y+name" });
-  const csv = [["temperature", "confidence", "right", "wrong"], ...ranges.map((range, bin) => [Number(value), range, correct[bin], wrong[bin]])];
-  const total = (numbers) => numbers.reduce((a, b) => a + b, 0);
-  draw("confidences", [bar("right", correct, RIGHT, ""), bar("wrong", wrong, WRONG, "/")], { barmode: "group", xaxis: { title: { text: "confidence" }, range: [0, 1] }, yaxis: { title: { text: "predictions" } }, legend: ABOVE }, csv, `${total(correct)} right and ${total(wrong)} wrong; of the wrong ones ${total(wrong.slice(8))} are at least 80 % sure.`);
-}
-
-function drawRisk() {
-  const curve = (risk, name, dash) => ({ type: "scatter", mode: "lines", name, x: risk.coverage.map((c) => 100 * c), y: risk.error.map((e) => 100 * e), line: { dash, color: dash === "solid" ? RIGHT : WRONG } });
-  const traces = [curve(current.risk, plain(current.row.title), "solid")];
-  if (current.baseline?.risk) traces.push(curve(current.baseline.risk, plain(page.rows[current.row.baseline].title), "dash"));
-  const csv = [["coverage", "error"], ...current.risk.coverage.map((c, k) => [c, current.risk.error[k]])];
-  const half = current.risk.coverage.findIndex((c) => c >= 0.5);
-  draw("risk", traces, { xaxis: { title: { text: "coverage (%)" }, range: [0, 100] }, yaxis: { title: { text: "error rate (%)" }, rangemode: "tozero" }, legend: ABOVE, showlegend: true }, csv, `The more confident half is wrong in ${(100 * current.risk.error[half]).toFixed(1)} % of cases.`);
-}
-
-function drawClasses() {
-  const classes = current.classes, gap = classes.map((one) => 100 * (one.confidence - one.accuracy));
-  const trace = { type: "bar", orientation: "h", y: classes.map((_, k) => k), x: gap, hoverinfo: "text", hovertext: classes.map((one) => `${plain(one.name)}<br>mean confidence ${(100 * one.confidence).toFixed(1)} %<br>accuracy ${(100 * one.accuracy).toFixed(1)} %<br>${one.predictions} predictions`), textposition: "none", marker: { color: gap.map((g) => (g > 0 ? OVER : UNDER)), pattern: { shape: gap.map((g) => (g > 0 ? "/" : ".")), size: 6, solidity: 0.25 } } };
-  const csv = [["class", "predictions", "mean confidence", "accuracy"], ...classes.map((one) => [one.name, one.predictions, one.confidence, one.accuracy])];
-  draw("class-gaps", [trace], { xaxis: { title: { text: "confidence − accuracy (points)" } }, yaxis: { tickvals: classes.map((_, k) => k), ticktext: classes.map((one) => plain(cut(one.name))), autorange: "reversed" } }, csv, `Right of 0 over-confident, left under-confident; the first is ${classes[0].name}.`);
-}
-
 function drawRecords() {
   const heads = [...new Set(current.runs.flatMap((run) => Object.keys(run)))];
   const cell = (run, name) => {
     const value = run[name] ?? "";
-    return METRICS.includes(name) ? shown(name, value) : typeof value === "number" ? String(Math.round(10 * value) / 10) : value;
+    return METRICS.includes(name)
+      ? shown(name, value)
+      : typeof value === "number"
+        ? String(Math.round(10 * value) / 10)
+        : value;
   };
   byId("runs").replaceChildren(
-    element("thead", {}, element("tr", {}, ...heads.map((name) => element("th", { scope: "col" }, name)))),
-    element("tbody", {}, ...current.runs.map((run) => element("tr", {}, ...heads.map((name) => element("td", {}, cell(run, name)))))),
+    element(
+      "thead",
+      {},
+      element("tr", {}, ...heads.map((name) => element("th", { scope: "col" }, name))),
+    ),
+    element(
+      "tbody",
+      {},
+      ...current.runs.map((run) =>
+        element("tr", {}, ...heads.map((name) => element("td", {}, cell(run, name)))),
+      ),
+    ),
   );
-  byId("settings").replaceChildren(element("tbody", {}, ...Object.entries(current.settings).map(([key, value]) => element("tr", {}, element("th", { scope: "row" }, key), element("td", {}, value)))));
+  byId("settings").replaceChildren(
+    element(
+      "tbody",
+      {},
+      ...Object.entries(current.settings).map(([key, value]) =>
+        element("tr", {}, element("th", { scope: "row" }, key), element("td", {}, value)),
+      ),
+    ),
+  );
 }

@@ -4,7 +4,9 @@ const FILTERS = ["dataset", "backbone", "shots", "classes", "split"];
 const form = byId("filters");
 
 function filters() {
-  const values = Object.fromEntries([...FILTERS, "words"].map((name) => [name, form.elements[name].value]));
+  const values = Object.fromEntries(
+    [...FILTERS, "words"].map((name) => [name, form.elements[name].value]),
+  );
   return { ...values, together: form.elements.together.checked };
 }
 
@@ -14,29 +16,48 @@ function passing(...ignored) {
   const words = wanted.words.toLowerCase().split(/\s+/).filter(Boolean);
   const names = FILTERS.filter((name) => wanted[name] !== "" && !ignored.includes(name));
   return page.rows.flatMap((row, index) => {
-    const fits = names.every((name) => detail(row[name]) === wanted[name] || (name === "shots" && row.shots === null));
+    const fits = names.every(
+      (name) => detail(row[name]) === wanted[name] || (name === "shots" && row.shots === null),
+    );
     return fits && words.every((word) => haystacks[index].includes(word)) ? [index] : [];
   });
 }
 
-const haystacks = page.rows.map((row) => `${row.title} ${row.trainer} ${setting(row)}`.toLowerCase());
+const haystacks = page.rows.map((row) =>
+  `${row.title} ${row.trainer} ${setting(row)}`.toLowerCase(),
+);
 
 function fillFilters() {
   for (const name of FILTERS) {
-    const values = [...new Set(page.rows.map((row) => detail(row[name])))].filter((value) => name !== "shots" || value !== "-");
+    const values = [...new Set(page.rows.map((row) => detail(row[name])))].filter(
+      (value) => name !== "shots" || value !== "-",
+    );
     values.sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
-    form.elements[name].replaceChildren(element("option", { value: "" }, "all"), ...values.map((value) => element("option", { value }, value)));
+    form.elements[name].replaceChildren(
+      element("option", { value: "" }, "all"),
+      ...values.map((value) => element("option", { value }, value)),
+    );
     form.elements[name].closest("label").hidden = values.length < 2;
   }
-  byId("curve-metric").replaceChildren(...METRICS.map((name) => element("option", { value: name, selected: name === "ece" }, page.metrics[name])));
+  byId("curve-metric").replaceChildren(
+    ...METRICS.map((name) =>
+      element("option", { value: name, selected: name === "ece" }, page.metrics[name]),
+    ),
+  );
 }
 
 /* Many rows open with the test set and shots that most of them share, a point per method. */
 function preselect() {
   if (page.rows.length <= 30) return;
   const place = (row) => JSON.stringify(FILTERS.map((name) => detail(row[name])));
-  const groups = [...grouped(page.rows.filter((row) => row.shots !== null), place)].sort((a, b) => b[1].length - a[1].length);
-  if (groups.length) JSON.parse(groups[0][0]).forEach((value, k) => (form.elements[FILTERS[k]].value = value));
+  const groups = [
+    ...grouped(
+      page.rows.filter((row) => row.shots !== null),
+      place,
+    ),
+  ].sort((a, b) => b[1].length - a[1].length);
+  if (groups.length)
+    JSON.parse(groups[0][0]).forEach((value, k) => (form.elements[FILTERS[k]].value = value));
 }
 
 function update() {
@@ -62,7 +83,10 @@ form.addEventListener("submit", (event) => event.preventDefault());
 form.addEventListener("change", update);
 form.elements.words.addEventListener("input", update);
 form.addEventListener("reset", () => setTimeout(update));
-byId("more").addEventListener("click", () => { table.all = true; drawTable(); });
+byId("more").addEventListener("click", () => {
+  table.all = true;
+  drawTable();
+});
 byId("temperature").addEventListener("input", drawTemperature);
 byId("best").addEventListener("click", () => {
   const { nll } = current.temperatures;
@@ -70,19 +94,33 @@ byId("best").addEventListener("click", () => {
   drawTemperature();
 });
 byId("curve-metric").addEventListener("change", drawCurves);
-byId("theme").addEventListener("click", () => { setTheme(document.documentElement.dataset.theme !== "dark"); redraw(); });
+byId("theme").addEventListener("click", () => {
+  setTheme(document.documentElement.dataset.theme !== "dark");
+  redraw();
+});
 document.addEventListener("click", (event) => {
   const { svg, csv } = event.target.dataset;
-  if (svg && drawn.get(svg)?.[0].length) Plotly.downloadImage(svg, { format: "svg", filename: svg, width: 900, height: 560 });
+  if (svg && drawn.get(svg)?.[0].length)
+    Plotly.downloadImage(svg, { format: "svg", filename: svg, width: 900, height: 560 });
   if (csv) saveFile(`${csv}.csv`, asCsv(csvOf.get(csv)()), "text/csv");
 });
 let before = false;
-addEventListener("beforeprint", () => { before = document.documentElement.dataset.theme === "dark"; setTheme(false); redraw(); });
-addEventListener("afterprint", () => { setTheme(before); redraw(); });
+addEventListener("beforeprint", () => {
+  before = document.documentElement.dataset.theme === "dark";
+  setTheme(false);
+  redraw();
+});
+addEventListener("afterprint", () => {
+  setTheme(before);
+  redraw();
+});
 
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 setTheme(prefersDark.matches);
-prefersDark.addEventListener("change", () => { setTheme(prefersDark.matches); redraw(); });
+prefersDark.addEventListener("change", () => {
+  setTheme(prefersDark.matches);
+  redraw();
+});
 fillFilters();
 preselect();
 update();

@@ -1,6 +1,13 @@
 "use strict";
 /* The table: what passes the filters, sorted, the first of it drawn. */
-const LABELS = { dataset: "data set", trained_on: "trained on", backbone: "backbone", shots: "shots", classes: "classes", split: "split" };
+const LABELS = {
+  dataset: "data set",
+  trained_on: "trained on",
+  backbone: "backbone",
+  shots: "shots",
+  classes: "classes",
+  split: "split",
+};
 const AT_ONCE = 200;
 const telling = Object.keys(LABELS).filter(
   (name) => new Set(page.rows.map((row) => detail(row[name]))).size > 1,
@@ -12,14 +19,19 @@ const sortKeys = {
   seeds: (row) => row.seeds.length,
   ...Object.fromEntries(telling.map((name) => [name, (row) => row[name]])),
   ...Object.fromEntries(METRICS.map((name) => [name, (row) => row.values[name][0]])),
-  ...Object.fromEntries(METRICS.map((name) => [`${name} change`, (row) => row.changes[name]?.[0] ?? null])),
+  ...Object.fromEntries(
+    METRICS.map((name) => [`${name} change`, (row) => row.changes[name]?.[0] ?? null]),
+  ),
 };
 
 /* What has no value comes last, whichever way. */
 function sorted(indices) {
   if (table.sort === null) return indices;
   const key = sortKeys[table.sort];
-  const order = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), undefined, { numeric: true }));
+  const order = (a, b) =>
+    typeof a === "number" && typeof b === "number"
+      ? a - b
+      : String(a).localeCompare(String(b), undefined, { numeric: true });
   return [...indices].sort((i, j) => {
     const [a, b] = [key(page.rows[i]), key(page.rows[j])];
     if (a === null || b === null) return (a === null) - (b === null);
@@ -36,36 +48,77 @@ function sortBy(name) {
 
 function sortButton(name, text, label) {
   const mark = table.sort === name ? (table.downwards ? " ▾" : " ▴") : "";
-  return element("button", { type: "button", "data-sort": name, "aria-label": `Sort by ${label}`, onclick: () => sortBy(name) }, text + mark);
+  return element(
+    "button",
+    {
+      type: "button",
+      "data-sort": name,
+      "aria-label": `Sort by ${label}`,
+      onclick: () => sortBy(name),
+    },
+    text + mark,
+  );
 }
 
 function headCell(name, text, change) {
   const sortedBy = table.sort === name || table.sort === change;
   const direction = !sortedBy ? "none" : table.downwards ? "descending" : "ascending";
   const second = change ? sortButton(change, "Δ", `the change of ${text}`) : null;
-  return element("th", { scope: "col", "aria-sort": direction }, sortButton(name, text, text), second);
+  return element(
+    "th",
+    { scope: "col", "aria-sort": direction },
+    sortButton(name, text, text),
+    second,
+  );
 }
 
 function head() {
-  const cells = [headCell("method", "method"), ...telling.map((name) => headCell(name, LABELS[name])), headCell("seeds", "seeds")];
-  return element("tr", {}, ...cells, ...METRICS.map((name) => headCell(name, page.metrics[name], `${name} change`)));
+  const cells = [
+    headCell("method", "method"),
+    ...telling.map((name) => headCell(name, LABELS[name])),
+    headCell("seeds", "seeds"),
+  ];
+  return element(
+    "tr",
+    {},
+    ...cells,
+    ...METRICS.map((name) => headCell(name, page.metrics[name], `${name} change`)),
+  );
 }
 
 function changeText(metric, change) {
   const [estimate, low, high] = change;
-  const interval = low === null ? "" : ` (${shown(metric, low, true)} to ${shown(metric, high, true)})`;
+  const interval =
+    low === null ? "" : ` (${shown(metric, low, true)} to ${shown(metric, high, true)})`;
   return shown(metric, estimate, true) + interval;
 }
 
 function figureCell(row, metric) {
   const [mean, , , deviation] = row.values[metric];
-  const cell = element("td", { class: "figure", "data-metric": metric }, shown(metric, mean) + (deviation === null ? "" : ` ± ${shown(metric, deviation)}`));
+  const cell = element(
+    "td",
+    { class: "figure", "data-metric": metric },
+    shown(metric, mean) + (deviation === null ? "" : ` ± ${shown(metric, deviation)}`),
+  );
   const change = row.changes[metric];
   if (change) {
     const sign = verdict(metric, change, filters().together);
     const mark = sign > 0 ? "▲ " : sign < 0 ? "▼ " : "";
-    const words = sign ? element("span", { class: "unseen" }, sign > 0 ? " better" : " worse") : null;
-    cell.append(element("span", { class: "change" }, element("span", { class: sign > 0 ? "better" : sign < 0 ? "worse" : null }, mark + changeText(metric, change)), words));
+    const words = sign
+      ? element("span", { class: "unseen" }, sign > 0 ? " better" : " worse")
+      : null;
+    cell.append(
+      element(
+        "span",
+        { class: "change" },
+        element(
+          "span",
+          { class: sign > 0 ? "better" : sign < 0 ? "worse" : null },
+          mark + changeText(metric, change),
+        ),
+        words,
+      ),
+    );
   }
   return cell;
 }
@@ -73,10 +126,30 @@ function figureCell(row, metric) {
 function bodyRow(index) {
   const row = page.rows[index];
   const mixed = row.mixed.length ? ` ⚠ mixed ${row.mixed.join(", ")}` : "";
-  const name = element("th", { scope: "row" }, element("button", { type: "button", "aria-pressed": String(index === table.chosen), onclick: () => choose(index, true) }, row.title), mixed ? element("span", { class: "change" }, mixed) : null);
+  const name = element(
+    "th",
+    { scope: "row" },
+    element(
+      "button",
+      {
+        type: "button",
+        "aria-pressed": String(index === table.chosen),
+        onclick: () => choose(index, true),
+      },
+      row.title,
+    ),
+    mixed ? element("span", { class: "change" }, mixed) : null,
+  );
   const labels = telling.map((key) => element("td", {}, detail(row[key])));
   const seeds = element("td", {}, row.seeds.length ? row.seeds.join(", ") : "-");
-  return element("tr", { "data-row": index, class: index === table.chosen ? "chosen" : null }, name, ...labels, seeds, ...METRICS.map((metric) => figureCell(row, metric)));
+  return element(
+    "tr",
+    { "data-row": index, class: index === table.chosen ? "chosen" : null },
+    name,
+    ...labels,
+    seeds,
+    ...METRICS.map((metric) => figureCell(row, metric)),
+  );
 }
 
 function drawTable() {
@@ -90,11 +163,29 @@ function drawTable() {
 }
 
 function tableCsv(indices) {
-  const heads = METRICS.flatMap((name) => [name, `${name} low`, `${name} high`, `${name} deviation`, `${name} change`, `${name} change low`, `${name} change high`, `${name} p`, `${name} p together`]);
+  const heads = METRICS.flatMap((name) => [
+    name,
+    `${name} low`,
+    `${name} high`,
+    `${name} deviation`,
+    `${name} change`,
+    `${name} change low`,
+    `${name} change high`,
+    `${name} p`,
+    `${name} p together`,
+  ]);
   const rows = indices.map((index) => {
     const row = page.rows[index];
-    const numbers = METRICS.flatMap((name) => [...row.values[name], ...(row.changes[name] ?? [null, null, null, null, null])]);
-    return [row.title, ...Object.keys(LABELS).map((key) => row[key]), row.seeds.join(" "), ...numbers];
+    const numbers = METRICS.flatMap((name) => [
+      ...row.values[name],
+      ...(row.changes[name] ?? [null, null, null, null, null]),
+    ]);
+    return [
+      row.title,
+      ...Object.keys(LABELS).map((key) => row[key]),
+      row.seeds.join(" "),
+      ...numbers,
+    ];
   });
   return [["method", ...Object.values(LABELS), "seeds", ...heads], ...rows];
 }

@@ -11,7 +11,8 @@ function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name === "onclick") made.addEventListener("click", value);
-    else if (value !== null && value !== false) made.setAttribute(name, value === true ? "" : value);
+    else if (value !== null && value !== false)
+      made.setAttribute(name, value === true ? "" : value);
   }
   made.append(...children.filter((child) => child !== null));
   return made;
@@ -56,7 +57,10 @@ async function unpack(index) {
 }
 
 function saveFile(name, text, type) {
-  const link = element("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+  const link = element("a", {
+    href: URL.createObjectURL(new Blob([text], { type })),
+    download: name,
+  });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
