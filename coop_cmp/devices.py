@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from coop_cmp.errors import UserError
+
+SMALL = 5_000_000  # parameters beside the tables of tokens
 
 
 def choose_device(cfg: Any) -> torch.device:
@@ -29,6 +32,20 @@ def choose_device(cfg: Any) -> torch.device:
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)
     return device
+
+
+def set_threads(model: nn.Module, device: torch.device) -> None:
+    """Run a small model on one thread of a CPU, unless OMP_NUM_THREADS says otherwise.
+
+    Its operations take less time than the threads need to meet, and far less on a busy machine.
+    """
+    if device.type != "cpu" or "OMP_NUM_THREADS" in os.environ:
+        return
+    tables = sum(
+        p.numel() for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters()
+    )
+    if sum(p.numel() for p in model.parameters()) - tables < SMALL:
+        torch.set_num_threads(1)
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:

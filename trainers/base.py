@@ -9,11 +9,13 @@ import torch
 import torch.nn.functional as F
 from dassl.metrics import compute_accuracy
 from dassl.optim import build_lr_scheduler, build_optimizer
+from dassl.utils import load_pretrained_weights
 from torch import Tensor, nn
 
 from coop_cmp.clip import LoadedCLIP, TextEncoder, load_clip
+from coop_cmp.clip.checks import check_preprocessing, check_text_encoder
 from coop_cmp.config import check_cfg
-from coop_cmp.devices import choose_device, to_device
+from coop_cmp.devices import choose_device, set_threads, to_device
 from coop_cmp.errors import UserError
 from coop_cmp.results.identity import flatten, identify
 from coop_cmp.results.store import lookup
@@ -149,8 +151,16 @@ class PromptTrainer(FeatureTrainer):
             raise UserError(
                 f"INPUT.SIZE is {tuple(cfg.INPUT.SIZE)}, but {clip.name} takes {clip.image_size}"
             )
+        check_preprocessing(cfg.INPUT, clip.name, clip.weights)
         self.weights = {"name": clip.weights, "digest": clip.digest}
-        self.model = self.make_model(clip, self.dm.dataset.classnames).to(self.device)
+        set_threads(clip.model, self.device)
+        self.model = self.make_model(clip, self.dm.dataset.classnames)
+        check_text_encoder(clip, self.model.text_encoder)
+        if cfg.MODEL.INIT_WEIGHTS:
+            load_pretrained_weights(self.learner, cfg.MODEL.INIT_WEIGHTS)
+        self.model.to(self.device)
+        if self.device.type == "cuda":  # convolutions in half precision want channels last
+            self.model.visual.to(memory_format=torch.channels_last)
         if self.needs:
             names = self.dm.dataset.classnames
             self.reference = ZeroShotReference(cfg, clip, names, self.model)
