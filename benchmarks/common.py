@@ -38,6 +38,7 @@ def parser_of(description: str, rounds: int = 0) -> argparse.ArgumentParser:
         help="CPU threads (default 2); with 1, processor time is measured, which other programs "
         "on the machine disturb less",
     )
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 or mps")
     if rounds:
         text = f"timed repetitions, of which the best counts (default {rounds})"
         parser.add_argument("--rounds", type=int, default=rounds, help=text)
@@ -64,7 +65,10 @@ def class_names(count: int) -> list[str]:
 
 
 def now() -> float:
-    """Seconds of the clock; of the processor if there is one thread."""
+    """Seconds of the clock; of the processor if there is one thread. Work on a GPU is done."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+        return time.perf_counter()
     return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
 
 
@@ -94,15 +98,20 @@ def count_flops(function: Callable[[], object]) -> int:
     return counter.get_total_flops()
 
 
-def matrix_rate(rows: int = 1024, width: int = 512) -> float:
+def matrix_rate(rows: int = 1024, width: int = 512, device: str = "cpu") -> float:
     """Floating-point operations per second of a large product, as a tower's MLP has them."""
-    x, weight = torch.randn(rows, width), torch.randn(4 * width, width)
+    x, weight = (torch.randn(n, width, device=device) for n in (rows, 4 * width))
     seconds = in_turns({"product": lambda: torch.nn.functional.linear(x, weight)}, 20)["product"]
     return 2 * rows * width * 4 * width / seconds
 
 
 def peak_bytes(function: Callable[[], object]) -> int:
-    """By how much a call raises the memory of this process at its highest point (Linux)."""
+    """By how much a call raises the memory of the GPU, or of this process (Linux), at most."""
+    if torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        function()
+        return torch.cuda.max_memory_allocated() - before
     Path("/proc/self/clear_refs").write_text("5")  # start the high-water mark anew
     before = _status("VmRSS")
     function()
@@ -126,7 +135,8 @@ def run_alone(script: str, options: Sequence[str]) -> dict[str, Any]:
 def passed_on(args: argparse.Namespace) -> list[str]:
     """The options that a measurement in a process of its own takes over."""
     rounds = ["--rounds", str(args.rounds)] if "rounds" in args else []
-    return ["--threads", str(args.threads), *rounds, *["--small"] * args.small]
+    own = ["--threads", str(args.threads), "--device", args.device]
+    return [*own, *rounds, *["--small"] * args.small]
 
 
 def environment(threads: int = 0) -> dict[str, str]:
@@ -147,6 +157,7 @@ def report(args: argparse.Namespace, rows: list[dict[str, Any]], **more: Any) ->
         "machine": platform.machine(),
         "cores": os.cpu_count(),
         "threads": args.threads,
+        "device": args.device,
     }
     if args.json:
         write_json(args.json, {"machine": machine, "rows": rows, **more})

@@ -77,9 +77,11 @@ CASES = {
 }
 
 
-def make_pass(case: Case, way: str, small: bool) -> tuple[Callable[[], list[Tensor]], int]:
+def make_pass(
+    case: Case, way: str, small: bool, device: str = "cpu"
+) -> tuple[Callable[[], list[Tensor]], int]:
     """A pass that returns normalised features and gradients, and its number of tokens."""
-    model = random_clip("ViT-B-16", small, image_tower=False)
+    model = random_clip("ViT-B-16", small, image_tower=False).to(device)
     tokenizer = open_clip.get_tokenizer("ViT-B-16")
     encoder = TextEncoder(model, way)  # type: ignore[arg-type]
     names = class_names(case.classes)
@@ -90,10 +92,11 @@ def make_pass(case: Case, way: str, small: bool) -> tuple[Callable[[], list[Tens
     shapes += [(case.n_ctx, encoder.width)] * (
         min(case.depth, len(model.transformer.resblocks)) - 1
     )
-    learned = [0.02 * torch.randn(shape, generator=generator) for shape in shapes]
+    learned = [(0.02 * torch.randn(shape, generator=generator)).to(device) for shape in shapes]
     learned = [tensor.requires_grad_(case.gradients) for tensor in learned]
     context, *deep = learned
     mixture = torch.randn(case.classes, model.text_projection.shape[1], generator=generator)
+    mixture = mixture.to(device)
 
     def run() -> list[Tensor]:
         features = F.normalize(encoder(layout, context, deep), dim=-1)
@@ -110,10 +113,12 @@ def make_pass(case: Case, way: str, small: bool) -> tuple[Callable[[], list[Tens
     return run, tokens
 
 
-def measure(name: str, way: str, file: str, rounds: int, small: bool) -> dict[str, Any]:
+def measure(
+    name: str, way: str, file: str, rounds: int, small: bool, device: str = "cpu"
+) -> dict[str, Any]:
     """Measure one way for one case in this process, and keep its results in a file."""
     case = CASES[name]
-    run, tokens = make_pass(case, way, small)
+    run, tokens = make_pass(case, way, small, device)
     flops = 0
 
     def counted() -> None:
@@ -122,7 +127,7 @@ def measure(name: str, way: str, file: str, rounds: int, small: bool) -> dict[st
 
     peak = peak_bytes(counted)
     seconds = in_turns({"pass": run}, rounds)["pass"]
-    share = flops / matrix_rate() / seconds
+    share = flops / matrix_rate(device=device) / seconds
     return {"tokens": tokens, "flops": flops, "seconds": seconds, "share": share, "bytes": peak}
 
 
@@ -143,7 +148,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.alone:
-        print(json.dumps(measure(*args.alone, args.rounds, args.small)))
+        print(json.dumps(measure(*args.alone, args.rounds, args.small, args.device)))
         return
     options = passed_on(args)
     rows = []

@@ -50,10 +50,12 @@ def make_step(model: Any, method: str, way: str) -> tuple[Callable[[], Tensor], 
     encoder = TextEncoder(model, kind)  # type: ignore[arg-type]
     size = model.visual.image_size
     size = size[0] if isinstance(size, tuple) else size
+    device = model.text_projection.device
     torch.manual_seed(1)
-    context = nn.Parameter(0.02 * torch.randn(n_ctx, encoder.width))
-    meta_net = nn.Linear(model.text_projection.shape[1], encoder.width)
-    images, labels = torch.randn(batch, 3, size, size), torch.randint(classes, (batch,))
+    context = nn.Parameter((0.02 * torch.randn(n_ctx, encoder.width)).to(device))
+    meta_net = nn.Linear(model.text_projection.shape[1], encoder.width).to(device)
+    images = torch.randn(batch, 3, size, size).to(device)
+    labels = torch.randint(classes, (batch,)).to(device)
 
     def encode_images() -> Tensor:
         with torch.no_grad():
@@ -75,9 +77,11 @@ def make_step(model: Any, method: str, way: str) -> tuple[Callable[[], Tensor], 
     return step, of_classes * (batch if per_image else 1)
 
 
-def measure(backbone: str, method: str, way: str, rounds: int, small: bool) -> dict[str, Any]:
+def measure(
+    backbone: str, method: str, way: str, rounds: int, small: bool, device: str = "cpu"
+) -> dict[str, Any]:
     """Measure one way of one method in this process."""
-    step, tokens = make_step(random_clip(backbone, small), method, way)
+    step, tokens = make_step(random_clip(backbone, small).to(device), method, way)
     peak = peak_bytes(step)  # of the first step: what it frees may stay with the process
     return {
         "tokens": tokens,
@@ -95,7 +99,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.alone:
-        print(json.dumps(measure(*args.alone, args.rounds, args.small)))
+        print(json.dumps(measure(*args.alone, args.rounds, args.small, args.device)))
         return
     options = passed_on(args)
     rows = []

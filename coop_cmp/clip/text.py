@@ -178,7 +178,8 @@ class TextEncoder(nn.Module):
                 index = index + layout.n_context * classes[:, None]
             x = torch.where(slots[..., None] < 0, context[index].to(self.dtype), x)
         x = x + self.clip.positional_embedding.to(self.dtype)
-        learned = (slots[0] < 0).nonzero()[:, 0]
+        places = [place for place, slot in enumerate(layout.slots[0]) if slot < 0]
+        learned = torch.tensor(places, dtype=torch.long, device=device)
         mask = torch.full((length, length), float("-inf"), device=device, dtype=x.dtype).triu(1)
         for i, block in enumerate(self.clip.transformer.resblocks):
             if 0 < i <= len(deep):
