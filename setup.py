@@ -12,6 +12,18 @@ setup(
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",
+    author="The coop-cmp authors",
+    project_urls={
+        "Paper": "https://arxiv.org/abs/2501.17595",
+        "CoOp": "https://github.com/KaiyangZhou/CoOp",
+    },
+    classifiers=[
+        "Intended Audience :: Science/Research",
+        "Operating System :: MacOS",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
     python_requires=">=3.10",
     packages=find_packages(include=["coop_cmp", "coop_cmp.*"]),
     package_data={

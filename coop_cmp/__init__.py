@@ -36,8 +36,14 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "losses", "metrics", "posthoc", "results", "__version__"]
+
+
 def __getattr__(name: str) -> Any:
     # Sweeps and tables work without torch, which takes seconds to load: import it on demand.
+    if name in ("losses", "metrics", "posthoc", "results"):
+        return import_module(f"{__name__}.{name}")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES.get(name, "coop_cmp.penalty")), name)

@@ -265,3 +265,29 @@ def test_a_probability_on_the_threshold_of_tace_takes_part():
     assert on == pytest.approx((0.999 + 0.999) / 2)
     below = torch.tensor([[0.0009, 0.9991]], dtype=torch.float64)
     assert metrics.tace(below, torch.tensor([0]), n_bins=1) == pytest.approx(0.9991)
+
+
+def test_metrics_tell_what_they_are(capsys):
+    help(metrics.ece)
+    shown = capsys.readouterr().out
+    assert "ece(probs: " in shown
+    assert "Expected calibration error" in shown
+    assert "Class indices [N]" in shown
+    assert all(getattr(metrics, name).__name__ == name for name in METRICS)
+
+
+def test_a_collector_can_begin_anew():
+    probs, labels = torch.tensor([[0.9, 0.1], [0.4, 0.6]]), torch.tensor([1, 1])
+    collector = StreamingCalibration()
+    collector.update(torch.eye(3), torch.arange(3))  # of three classes
+    collector.reset()
+    collector.update(probs, labels)
+    expected = calibration_report(probs, labels)
+    assert collector.compute()["ece"] == pytest.approx(expected["ece"])
+
+
+def test_the_package_shows_what_it_offers():
+    import coop_cmp
+
+    assert {"load", "cmp_loss", "CMPenalty", "plug", "metrics", "losses"} <= set(dir(coop_cmp))
+    assert coop_cmp.metrics.ece is metrics.ece

@@ -263,3 +263,17 @@ def test_an_npz_without_scores_or_with_pickles_is_refused(tmp_path):
     np.savez(tmp_path / "pickle.npz", logits=np.array([object()]), labels=np.zeros(1))
     with pytest.raises(UserError, match="not a readable npz"):
         load_samples(str(tmp_path / "pickle.npz"))
+
+
+def test_a_run_directory_and_class_names_as_labels(tmp_path):
+    probs, labels = np.array([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]]), np.array([0, 1, 1])
+    np.savez(tmp_path / "predictions.npz", probs=probs, labels=labels)
+    by_run = load_samples(str(tmp_path))
+    rows = ["label,cat,dog", "cat,0.9,0.1", "dog,0.2,0.8", "1,0.7,0.3"]
+    (tmp_path / "p.csv").write_text("\n".join(rows))
+    by_name = load_samples(str(tmp_path / "p.csv"), "probs")
+    for samples in (by_run, by_name):
+        assert samples.correct.tolist() == [1, 1, 0]
+    (tmp_path / "p.csv").write_text("label,cat,dog\nbird,0.9,0.1")
+    with pytest.raises(UserError, match="bird"):
+        load_samples(str(tmp_path / "p.csv"), "probs")

@@ -9,37 +9,37 @@ from coop_cmp.metrics.bins import ReliabilityBins, convention
 from coop_cmp.metrics.bootstrap import Interval, bootstrap
 from coop_cmp.metrics.panel import (
     METRICS,
-    Metric,
     calibration_report,
+    metric,
     reliability_bins,
     show,
 )
 from coop_cmp.metrics.samples import Samples
 from coop_cmp.metrics.streaming import StreamingCalibration
 
-accuracy = Metric("accuracy")
-confidence = Metric("confidence")
-gap = Metric("gap")
-ece = Metric("ece")
-mce = Metric("mce")
-weighted_mce = Metric("weighted_mce")
-rmsce = Metric("rmsce")
-average_ce = Metric("average_ce")
-ace = Metric("ace")
-debiased_l2 = Metric("debiased_l2")
-ks = Metric("ks")
-smooth_ece = Metric("smooth_ece")
-nll = Metric("nll")
-perplexity = Metric("perplexity")
-brier = Metric("brier")
-aurc = Metric("aurc")
-auroc = Metric("auroc")
-risk_at_80 = Metric("risk_at_80")
-sharpness = Metric("sharpness")
-entropy = Metric("entropy")
-classwise_ece = Metric("classwise_ece")
-ace_nixon = Metric("ace_nixon")
-tace = Metric("tace")
+accuracy = metric("accuracy")
+confidence = metric("confidence")
+gap = metric("gap")
+ece = metric("ece")
+mce = metric("mce")
+weighted_mce = metric("weighted_mce")
+rmsce = metric("rmsce")
+average_ce = metric("average_ce")
+ace = metric("ace")
+debiased_l2 = metric("debiased_l2")
+ks = metric("ks")
+smooth_ece = metric("smooth_ece")
+nll = metric("nll")
+perplexity = metric("perplexity")
+brier = metric("brier")
+aurc = metric("aurc")
+auroc = metric("auroc")
+risk_at_80 = metric("risk_at_80")
+sharpness = metric("sharpness")
+entropy = metric("entropy")
+classwise_ece = metric("classwise_ece")
+ace_nixon = metric("ace_nixon")
+tace = metric("tace")
 
 __all__ = [
     "METRICS",

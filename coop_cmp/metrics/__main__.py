@@ -1,13 +1,15 @@
 """``python -m coop_cmp.metrics predictions.npz [other.npz]``: the panel, or a paired comparison.
 
 A file is an npz with ``logits`` or ``probs`` [N, C] and ``labels`` [N], or a CSV with a header, a
-column ``label`` and one column per class (then ``--kind`` says what the numbers are).
+column ``label`` (numbers, or names of columns) and one column per class (then ``--kind`` says what
+the numbers are). A run's directory stands for its predictions.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import os
 import sys
 from functools import partial
 from typing import Any
@@ -27,12 +29,14 @@ LABEL_NAMES = ("labels", "label", "targets", "target", "y_true", "y")
 
 
 def load_samples(path: str, kind: str | None = None) -> Samples:
-    """The predictions in an npz or CSV file.
+    """The predictions in an npz or CSV file, or of a run.
 
     Args:
-        path: The file; see the head of this module.
+        path: The file or directory; see the head of this module.
         kind: "logits" or "probs"; a CSV needs it, an npz only if it holds both.
     """
+    if os.path.isdir(path):
+        path = os.path.join(path, "predictions.npz")
     read = _read_csv if path.lower().endswith(".csv") else _read_npz
     scores, labels, kind = read(path, kind)
     try:
@@ -77,13 +81,17 @@ def _read_csv(path: str, kind: str | None) -> tuple[Any, Any, str]:
     columns = [i for i, name in enumerate(header) if name.strip().lower() in LABEL_NAMES]
     if len(columns) != 1:
         raise UserError(f"{path}: expected a header with one column called label, got {header}")
+    classes = [name.strip() for i, name in enumerate(header) if i not in columns]
+    if all(name.isdigit() for name in classes):
+        classes = []  # columns with numbers for names: labels are places
     scores = np.empty((len(rows), len(header) - 1))
     labels = np.empty(len(rows), dtype=np.int64)
     for i, row in enumerate(rows):
         try:
             if len(row) != len(header):
                 raise ValueError(f"{len(row)} columns where the header has {len(header)}")
-            labels[i] = int(row.pop(columns[0]))
+            label = row.pop(columns[0]).strip()
+            labels[i] = classes.index(label) if label in classes else int(label)
             scores[i] = [float(cell) for cell in row]
         except (ValueError, OverflowError) as error:
             raise UserError(f"{path}, line {i + 2}: {error}") from error

@@ -144,18 +144,51 @@ def reliability_bins(
     return mass_bins(samples, n_bins) if equal_mass else width_bins(samples, n_bins, closed)
 
 
-class Metric:
+MEANINGS = {
+    "accuracy": "The share of correct predictions.",
+    "confidence": "The mean probability of the predicted class.",
+    "gap": "Mean confidence minus accuracy: above 0 for an overconfident model.",
+    "ece": "Expected calibration error: |accuracy - confidence| of equal-width bins, weighted.",
+    "mce": "Maximum calibration error: the largest |accuracy - confidence| of a bin.",
+    "weighted_mce": "The largest |accuracy - confidence| of a bin times its share of samples.",
+    "rmsce": "Root of the weighted mean of squared |accuracy - confidence|.",
+    "average_ce": "Mean of |accuracy - confidence| over the bins that hold samples.",
+    "ace": "Adaptive calibration error: the same as ece with as many samples in each bin.",
+    "debiased_l2": "Squared calibration error in equal-mass bins, without the bias of the plug-in.",
+    "ks": "The largest distance of cumulated confidence and correctness (Kolmogorov, Smirnov).",
+    "smooth_ece": "Calibration error by kernel smoothing instead of bins.",
+    "nll": "Mean negative log-likelihood of the labels, in nats.",
+    "perplexity": "exp(nll).",
+    "brier": "Mean squared distance of the probabilities from the label.",
+    "aurc": "Area under the curve of risk against coverage.",
+    "auroc": "How well confidence tells correct from wrong predictions.",
+    "risk_at_80": "The error among the 80 % most confident predictions.",
+    "sharpness": "The number of classes times the mean confidence.",
+    "entropy": "Mean entropy of the probabilities, in nats.",
+    "classwise_ece": "Mean over classes of the calibration error of their probabilities.",
+    "ace_nixon": "Adaptive calibration error over all classes (Nixon et al.).",
+    "tace": "The same, of probabilities above 0.001.",
+}
+_ARGUMENTS = """
+
+Args:
+    probs: Probabilities, or logits with ``from_logits``, [N, C].
+    labels: Class indices [N].
+    n_bins: Bins, for metrics that have any.
+    closed: Which end of an equal-width bin belongs to it.
+    from_logits: Whether ``probs`` holds logits.
+"""
+
+
+def metric(key: str) -> Callable[..., float]:
     """One metric as a function of predictions [N, C] and labels [N].
 
     Args:
         key: Its name in the report.
     """
+    check_keys([key])
 
-    def __init__(self, key: str) -> None:
-        (self.__name__,) = check_keys([key])
-
-    def __call__(
-        self,
+    def function(
         probs: Any,
         labels: Any,
         n_bins: int = 10,
@@ -163,10 +196,9 @@ class Metric:
         *,
         from_logits: bool = False,
     ) -> float:
-        """The metric; arguments as in :func:`calibration_report`."""
-        key = self.__name__
         options: dict[str, Any] = {"from_logits": from_logits, "keys": [key]}
         return calibration_report(probs, labels, n_bins, closed, **options)[key]
 
-    def __repr__(self) -> str:
-        return f"<metric {self.__name__}>"
+    function.__name__ = function.__qualname__ = key
+    function.__doc__ = MEANINGS[key] + _ARGUMENTS
+    return function

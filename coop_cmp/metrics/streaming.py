@@ -31,8 +31,12 @@ class StreamingCalibration:
     ) -> None:
         check_bins(n_bins, closed)
         self.n_bins, self.closed, self.from_logits = n_bins, closed, from_logits
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all batches."""
         self.bins: ReliabilityBins | None = None
-        self._residuals = torch.zeros(0, n_bins, dtype=torch.float64)
+        self._residuals = torch.zeros(0, self.n_bins, dtype=torch.float64)
         self._sums = torch.zeros(3, dtype=torch.float64)
 
     def update(self, probs: Any, labels: Any) -> None:

@@ -43,7 +43,7 @@ def add_folder(folder: Path, output: Path, template: str = "", names: str = "") 
     """
     folder = folder.expanduser().resolve()
     classes = class_folders(folder)
-    name = re.sub(r"[^A-Za-z0-9.-]+", "-", folder.name).strip("-.")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.name).strip("-.")
     config = own_config(output, name)
     node = _read(config)
     if node and Path(node["ROOT"]).exists() and node["ROOT"] != str(folder):

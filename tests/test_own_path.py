@@ -1,0 +1,65 @@
+"""A person's path through the documentation: a folder, a table, predictions, an export."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from tests.blocks import blocks
+from tests.conftest import ROOT
+from tests.test_export import by_snippet
+
+
+@pytest.fixture
+def digits(tmp_path: Path) -> Path:
+    """Eight handwritten zeros, ones and twos, in class folders, and one image for later."""
+    data = load_digits()
+    for name, label in (("zero", 0), ("one", 1), ("two", 2)):
+        folder = tmp_path / "my_images" / name
+        folder.mkdir(parents=True)
+        for i, pixels in enumerate(data.images[data.target == label][:8]):
+            Image.fromarray((pixels * 15.9).astype("uint8")).save(folder / f"{i}.png")
+    Image.fromarray((data.images[300] * 15.9).astype("uint8")).save(tmp_path / "new.png")
+    return tmp_path
+
+
+def call(folder: Path, *words: str, **variables: str) -> str:
+    environment = {**os.environ, "BACKBONE": "", "SEEDS": "", **variables}
+    command = ["bash", str(ROOT / words[0]), *words[1:]]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_from_a_folder_to_probabilities_with_open_clip_alone(digits, monkeypatch):
+    output = str(digits / "output")
+    (train,) = [b for b in blocks(ROOT / "docs/datasets.md", "bash") if "./cats 4" in b]
+    assert 'main.sh ./cats 4 --template "a photo of a {}, a breed of cat."' in train
+    shown = call(
+        digits, "scripts/main.sh", "./my_images", "4", "--template", "a photo of the digit {}.",
+        "--options", "OPTIM.MAX_EPOCH=2",
+        OUTPUT=output, SEEDS="1", BACKBONE="GlyphCLIP", TRAINERS="CoOp CoOp_CMP",
+    )  # fmt: skip
+    assert re.search(r"zero +zero +a photo of the digit zero\.", shown)
+    table = [line.split("|")[1].strip() for line in shown.splitlines() if line.startswith("| CoOp")]
+    assert table == ["CoOp", "CoOp_CMP"]
+    run = f"{output}/my_images/CoOp_CMP/GlyphCLIP_4shots_lambda0.01/seed1"
+    rows = list(
+        csv.DictReader(io.StringIO(call(digits, "scripts/predict.sh", run, "new.png", "--csv")))
+    )
+    call(digits, "scripts/export.sh", run, "digits.safetensors")
+    left = by_snippet(digits / "new.png", digits, monkeypatch)
+    exported = dict(zip(left["about"]["classnames"], left["probabilities"].tolist(), strict=True))
+    assert len(rows) == 3
+    for row in rows:
+        assert exported[row["class"]] == pytest.approx(float(row["probability"]), abs=1e-5)
