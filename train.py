@@ -35,6 +35,7 @@ import trainers  # noqa: F401
 from coop_cmp.clip import add_models
 from coop_cmp.config import pairs, resolve
 from coop_cmp.errors import USER_ERROR, UserError, closest, exit_code, one_line
+from coop_cmp.losses.names import split_trainer
 from coop_cmp.results.identity import Training, claim, flatten, identify, read_identity
 from coop_cmp.results.records import refuse_other_model
 from coop_cmp.settings.defaults import method_of
@@ -117,7 +118,8 @@ def check_names(cfg: CfgNode) -> None:
     ):
         known = registry.registered_names()
         if not name:
-            raise UserError(f"no {what} given ({option}); there are: {', '.join(sorted(known))}")
+            plain = sorted(n for n in known if split_trainer(n)[1] is None)  # not all their twins
+            raise UserError(f"no {what} given ({option}); there are: {', '.join(plain)}")
         if name not in known:
             raise UserError(f'unknown {what} "{name}" ({option}){closest(name, known)}')
     if not cfg.MODEL.BACKBONE.NAME:

@@ -13,12 +13,13 @@ from PIL import Image
 from scipy.special import softmax
 
 import coop_cmp
+from coop_cmp.calibrate import main as calibrate
 from coop_cmp.commands.predict import main
 from coop_cmp.errors import UserError
 from coop_cmp.files import write_json
-from coop_cmp.results.identity import Identity
-from coop_cmp.results.records import read_results, write_results
 from coop_cmp.selective import Threshold, choose_threshold
+from tests.blocks import blocks
+from tests.conftest import ROOT
 
 METHODS = ("CoOp_CMP", "CoCoOp", "ProDA", "MaPLe", "KgCoOp", "CLIPFT", "BPEFT", "TPT")
 SMALL = {
@@ -56,27 +57,25 @@ def test_images_in_memory_single_files_and_other_classes(trained, pictures):
     np.testing.assert_allclose(other.logits[:, 0], by_path.logits[:, 1], atol=1e-5)
 
 
-def calibrated(trained: Path, folder: Path, **settings: str) -> Path:
+def calibrated(trained: Path, folder: Path) -> Path:
     """What the calibrate command leaves of a run, with T = 2."""
-    record = read_results(trained / "results.json")
-    record["metrics"] |= {"temperature": 2.0, "temperature_error": 0.1}
-    own = {"CALIBRATOR.NAME": "temperature", "CALIBRATOR.SOURCE": "val", **settings}
-    identity = Identity({**record["settings"], **own})
-    del record["schema"]
-    write_results(folder / "results.json", record | identity.as_record())
-    write_json(folder / "run.json", identity.as_record())
+    arguments = ["temperature", str(trained), "--labels", "fixed:2", "--output", str(folder)]
+    assert calibrate([*arguments, "--runs", str(trained)]) == 0
     return folder
 
 
-def test_a_calibrated_run_is_a_calibrator_of_the_run_it_was_made_of(trained, pictures, tmp_path):
+def test_a_calibrated_run_is_a_calibrator_of_the_run_it_was_made_of(
+    trained, run, pictures, tmp_path
+):
     plain = coop_cmp.load(trained).predict(pictures / "test").logits
     folder = calibrated(trained, tmp_path / "T")
     half = coop_cmp.load(trained, calibrator=folder).predict(pictures / "test").logits
     np.testing.assert_allclose(half, plain / 2, atol=1e-6)
     twice = coop_cmp.load(trained, calibrator=lambda z: 2 * z).predict(pictures / "test").logits
     np.testing.assert_allclose(twice, plain * 2, atol=1e-5)
+    run("other", "OPTIM.LR", "0.5")
     with pytest.raises(UserError, match=r"calibrates another run \(OPTIM\.LR is 0\.5"):
-        coop_cmp.load(trained, calibrator=calibrated(trained, tmp_path / "b", **{"OPTIM.LR": 0.5}))
+        coop_cmp.load(trained, calibrator=calibrated(tmp_path / "other", tmp_path / "b"))
     with pytest.raises(UserError, match="no calibrated run"):
         coop_cmp.load(trained, calibrator=trained)
     with pytest.raises(UserError, match="load the run it was made from"):
@@ -150,3 +149,17 @@ def test_images_that_are_not_there_are_named(arguments, trained, tmp_path, monke
     monkeypatch.chdir(empty)
     with pytest.raises(UserError, match=r"no such image|no images to predict"):
         main([str(trained), *arguments])
+
+
+def test_the_pages_lines_for_python_run(trained, pictures):
+    page = next(block for block in blocks(ROOT / "docs/using.md", "python") if "load(" in block)
+    for path, here in (
+        ("output/digits/CoOp_CMP/GlyphCLIP_8shots_lambda0.01/seed1", trained),
+        ("new_images", pictures / "test"),
+        ("data", pictures),
+    ):
+        page = page.replace(f'"{path}"', repr(str(here)))
+    left: dict = {}
+    exec(page, left)
+    assert left["answers"].probabilities.shape == (12, 3)
+    assert left["threshold"].total == 3
