@@ -49,7 +49,7 @@ def commands(block: str) -> list[list[str]]:
     found = []
     for line in lines:
         for part in re.split(r"\s(?:\|\||&&|\||;)\s", line):
-            words = shlex.split(part, comments=True)
+            words = [w for w in shlex.split(part, comments=True) if w != "..."]
             while words and (re.fullmatch(r"[A-Z_]+=.*", words[0]) or words[0] == "$"):
                 words.pop(0)
             found += [words] if words else []
