@@ -114,6 +114,8 @@ def test_a_value_is_read_as_its_kind(key, given, value) -> None:
         ("OPTIM.LR", True, "got True"),
         ("OPTIM.LR", 10**400, "above 0, got 1000"),
         ("OPTIM.MOMENTUM", 5, "from 0 below 1, got 5"),
+        ("OPTIM.MOMENTUM", 1, "from 0 below 1, got 1"),
+        ("DATASET.TEMPLATE", "{0} {0}", "one {}"),
         ("OPTIM.MAX_EPOCH", 0, "a whole number from 1"),
         ("OPTIM.MAX_EPOCH", 1.5, "a whole number"),
         ("SEED", -7, "from 0 to 4294967295 or -1, got -7"),

@@ -317,7 +317,7 @@ def test_the_folder_is_the_users_own(tmp_path, capsys, monkeypatch):
     compute = Computed()
     store.fetch(DESCRIPTION, compute)
     assert store.folder.stat().st_mode & 0o777 == 0o700
-    store.folder.chmod(0o777)
+    store.folder.chmod(0o770)
     assert torch.equal(store.fetch(DESCRIPTION, compute), FEATURES)
     assert compute.times == 2
     assert "others can write to it; close it with: chmod 700" in capsys.readouterr().out
