@@ -65,7 +65,7 @@ def measure(method: str, backbone: str, small: bool) -> dict[str, Any]:
     model = random_clip(backbone.replace("/", "-"), small)
     size = model.visual.image_size
     size = (size, size) if isinstance(size, int) else tuple(size)
-    clip = LoadedCLIP(model, open_clip.get_tokenizer("ViT-B-16"), backbone, "random", size)
+    clip = LoadedCLIP(model, open_clip.get_tokenizer("ViT-B-16"), backbone, "random", "", size)
     cfg = config_of(method, backbone, size)
     if small:
         cfg.TRAINER.MAPLE.PROMPT_DEPTH = 1
