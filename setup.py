@@ -68,7 +68,6 @@ setup(
             "font-fredoka-one",
             "font-intuitive",
         ],
-        "slurm": ["submitit>=1.5"],
         "trackers": ["tensorboard>=2.10", "wandb>=0.17", "mlflow>=2.10"],
     },
 )

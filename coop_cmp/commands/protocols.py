@@ -139,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         last = ("mean of targets", lambda means: mean(means[1:]))
     runs = list(dict.fromkeys(run for columns in tests for run in columns.values()))
     complete = execute(args, project, runs)
-    if not args.dry_run:
+    if complete is not None:
         comparer = Comparer()
         average = ("mean", mean) if args.protocol == "base2new" else last
         for title, metric, column in (
@@ -149,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ):
             print(f"\n{title}\n{table(project, tests, metric, *column, comparer)}")
         print(f"{LEGEND} The last column is made of the means.")
-    return 0 if complete or args.dry_run else 1
+    return 1 if complete is False else 0
 
 
 if __name__ == "__main__":

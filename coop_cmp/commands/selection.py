@@ -164,11 +164,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     refuse_test_sets(project, grid.datasets)
     runs = grid.runs()
     complete = execute(args, project, runs)
-    if not args.dry_run:
+    if complete is not None:
         for method, candidates in collect(project, runs).items():
             if candidates:
                 print(f"\n{describe(method, candidates, args.metric)}")
-    return 0 if complete or args.dry_run else 1
+    return 1 if complete is False else 0
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     project = project_of(args)
     runs = all_runs(grids_of(args))
     complete = execute(args, project, runs)
-    if args.dry_run:
+    if complete is None:
         return 0
     frame = project.frame(runs)
     if len(frame):

@@ -92,11 +92,11 @@ def _show(args: argparse.Namespace, project: Project, tables: Sequence[Table]) -
     return CSV_HEAD + "".join(parts)
 
 
-def _execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> bool:
+def _execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> bool | None:
     """Do what is open: trainings and tests, then what calibrators make of them."""
     complete = execute(args, project, [run for run in runs if not run.calibrator])
-    if args.dry_run:
-        return complete
+    if complete is None:
+        return None
     problems = calibrate_runs(project, (run for run in runs if run.calibrator))
     for problem in problems:
         print(f"not calibrated: {problem}", file=sys.stderr)
@@ -106,7 +106,7 @@ def _execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) ->
 def _embedded(args: argparse.Namespace, project: Project) -> int:
     tables = _tables(list(EMBEDDED), args.seeds)
     complete = _execute(args, project, with_needs(run for t in tables for run in t.runs()))
-    if args.dry_run:
+    if complete is None:
         return 0
     text = _show(args, project, tables)
     ending = {"text": "txt", "markdown": "md", "latex": "tex", "csv": "csv"}[args.format]
@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_show(args, project, tables), end="")
         return 0
     complete = _execute(args, project, _selected(tables, args))
-    return 0 if complete or args.dry_run else 1
+    return 1 if complete is False else 0
 
 
 if __name__ == "__main__":

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import runpy
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,13 +13,16 @@ from coop_cmp.errors import UserError
 from coop_cmp.results.own_data import add_folder
 from coop_cmp.results.project import Project, find_root
 from coop_cmp.results.run import Run
-from coop_cmp.sweep import slurm
+from coop_cmp.sweep import dry
 from coop_cmp.sweep.devices import check_devices, visible_gpus
-from coop_cmp.sweep.failures import report_failures
+from coop_cmp.sweep.failures import Failure, report_failures
 from coop_cmp.sweep.grid import Grid, parse_grid, read_grids
 from coop_cmp.sweep.launcher import Launcher, Settings
-from coop_cmp.sweep.progress import make_progress
-from coop_cmp.sweep.timing import Estimator, duration, kind_of
+from coop_cmp.sweep.process import import_for_runs
+from coop_cmp.sweep.progress import Progress, make_progress
+from coop_cmp.sweep.slurm import attach
+from coop_cmp.sweep.slurm.plan import parameters
+from coop_cmp.sweep.timing import Estimator
 
 SLURM_JOBS = 16
 
@@ -100,6 +101,7 @@ def add_project_arguments(parser: argparse.ArgumentParser) -> None:
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     """How runs are executed."""
     parser.add_argument("--dry-run", action="store_true", help="list the runs and stop")
+    parser.add_argument("--commands", action="store_true", help="with --dry-run: as shell commands")
     parser.add_argument("--redo", action="store_true", help="replace runs with other settings")
     parser.add_argument("--jobs", type=int, metavar="N", help="runs at a time")
     parser.add_argument("--devices", nargs="+", metavar="DEV", help="cpu, or cuda:0 cuda:1 ...")
@@ -110,7 +112,10 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="load torch once and fork the runs; default: for GlyphCLIP on a CPU",
     )
-    parser.add_argument("--slurm", metavar="'KEY=VALUE ...'", help="submit with these parameters")
+    parser.add_argument("--slurm", metavar="'KEY=VALUE ...'", help="submit, with options of sbatch")
+    parser.add_argument("--detach", action="store_true", help="leave once the jobs are submitted")
+    parser.add_argument("--cancel", action="store_true", help="cancel the Slurm jobs of these runs")
+    parser.add_argument("--per-job", type=int, metavar="N", help="runs at a time in a Slurm job")
 
 
 def project_of(args: argparse.Namespace) -> Project:
@@ -127,27 +132,38 @@ def settings_of(args: argparse.Namespace, runs: Sequence[Run]) -> Settings:
         devices = tuple(args.devices or ["cpu"])
     else:
         # A job sees its own GPU, whatever there is here.
-        gpus = 1 if args.slurm else len(visible_gpus() or ())
+        gpus = 1 if args.slurm is not None else len(visible_gpus() or ())
         devices = tuple(f"cuda:{index}" for index in range(gpus)) or ("cpu",)
-    check_devices(devices, here=not args.slurm)
-    given = (args.jobs, args.threads, args.time_limit)
+    check_devices(devices, here=args.slurm is None)
+    given = (args.jobs, args.threads, args.time_limit, args.per_job)
     if not all(value is None or value > 0 for value in given):
-        raise UserError("--jobs, --threads and --time-limit take numbers above 0")
+        raise UserError("--jobs, --threads, --time-limit and --per-job take numbers above 0")
+    if args.slurm is None and (args.detach or args.cancel or args.per_job):
+        raise UserError("--detach, --cancel and --per-job go with --slurm")
+    if args.commands and not args.dry_run:
+        raise UserError("--commands goes with --dry-run")
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     on_cpu = "cpu" in devices
-    side_by_side = SLURM_JOBS if args.slurm else min(cores, 8) if on_cpu and tiny else len(devices)
+    if args.slurm is not None:
+        side_by_side, share = SLURM_JOBS, args.per_job or 1
+        given_cores = parameters(args.slurm).get("cpus-per-task", "")
+        cores = int(given_cores) if given_cores.isdigit() else 1
+    else:
+        side_by_side = min(cores, 8) if on_cpu and tiny else len(devices)
+        share = args.jobs or side_by_side
     jobs = args.jobs or side_by_side
-    threads = args.threads or (0 if not on_cpu else 1 if tiny else max(1, cores // jobs))
+    threads = args.threads or (0 if not on_cpu else 1 if tiny else max(1, cores // share))
     fork = tiny and devices == ("cpu",) if args.fork is None else args.fork
     limit = args.time_limit * 60
-    return Settings(devices, jobs, threads, limit, fork=fork, redo=args.redo)
+    return Settings(devices, jobs, threads, limit, fork=fork, redo=args.redo, patience=limit)
 
 
-def execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> bool:
+def execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> bool | None:
     """Do what is open of ``runs`` and say how it went.
 
     Returns:
-        Whether all runs are done now. A dry run only lists them.
+        Whether all runs are done now; None where it was not to wait for them (a dry run, or Slurm
+        jobs that go on or were cancelled) and there is nothing to show yet.
     """
     project.check(runs)
     settings = settings_of(args, runs)
@@ -159,13 +175,17 @@ def execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> 
     for run, state in states.items():
         if state.results is not None:
             estimator.add(run, float(state.results["seconds"]["total"]))
-    expected = estimator.total(Counter(map(kind_of, open_runs)), settings.jobs)
+    per_job = args.per_job or 1
+    slots = settings.jobs * per_job
+    if args.dry_run and args.commands:
+        dry.print_commands(project, settings, open_runs)
+        return None
     if args.dry_run:
-        for run, state in states.items():
-            print(f"{state.kind:8}{run}" + (f"  ({state.reason})" if state.reason else ""))
-        left = "unknown, as nothing like it was run yet" if expected is None else duration(expected)
-        print(f"{len(runs)} runs, {len(open_runs)} to do; time: {left}")
-        return not open_runs
+        dry.print_states(states)
+        dry.print_time(open_runs, len(runs), estimator, slots)
+        if args.slurm is not None:
+            dry.print_arrays(open_runs, settings, estimator, per_job, args.slurm)
+        return None
     if not open_runs:
         print(f"All {len(runs)} runs are complete in {project.output}.")
         return True
@@ -174,13 +194,42 @@ def execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> 
         f"{len(open_runs)} of {len(runs)} runs to do, {settings.jobs} at a time on "
         f"{', '.join(settings.devices)}, output in {project.output}"
     )
-    if args.slurm:
-        failures = slurm.launch(project, settings, open_runs, args.slurm)
+    if args.slurm is not None:
+        quiet = Progress(len(runs), done, slots, estimator)
+        found = _on_slurm(args, project, settings, quiet, open_runs)
+        if found is None:
+            return None
+        failures = found
     else:
         if settings.fork:
-            _import_for_runs(project, settings.threads)
+            import_for_runs(project, settings.threads)
         progress = make_progress(len(runs), done, settings.jobs, estimator)
         failures = Launcher(project, settings, progress).launch(open_runs)
+    return _all_well(project, runs, failures)
+
+
+def _on_slurm(
+    args: argparse.Namespace,
+    project: Project,
+    settings: Settings,
+    progress: Progress,
+    runs: Sequence[Run],
+) -> list[Failure] | None:
+    """The runs that failed as Slurm jobs; None where jobs were left to go on or cancelled."""
+    attachment = attach.Attachment(
+        project, settings, progress, runs, parameters(args.slurm), args.per_job or 1
+    )
+    if args.cancel:
+        attach.cancel(attachment)
+        return None
+    failures = attach.follow(attachment, args.detach)
+    if args.detach:
+        print("The same command without --detach attaches to the jobs; with --cancel ends them.")
+    return failures
+
+
+def _all_well(project: Project, runs: Sequence[Run], failures: Sequence[Failure]) -> bool:
+    """Whether all runs are done and count; if not, say why."""
     if failures:
         print(f"\n{report_failures(project, failures)}", file=sys.stderr)
     failed = {failure.run for failure in failures}
@@ -192,13 +241,3 @@ def execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> 
             file=sys.stderr,
         )
     return not failures and not changed
-
-
-def _import_for_runs(project: Project, threads: int) -> None:
-    """Load what every run needs, so that a forked run has it already."""
-    import torch
-
-    if threads:
-        torch.set_num_threads(threads)  # too late for the environment variable
-    sys.path.insert(0, str(project.root))
-    runpy.run_path(str(project.root / "train.py"), run_name="train")

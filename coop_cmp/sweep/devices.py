@@ -12,6 +12,7 @@ from itertools import takewhile
 from coop_cmp.errors import UserError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 NO_DEVICES = 6  # what nvidia-smi ends with where the driver works and there is no GPU
 
 
@@ -87,6 +88,5 @@ def environment_for(device: str, threads: int) -> dict[str, str]:
         index = device.partition(":")[2] or "0"
         environment[VISIBLE] = index if named is None else _pick(device, named)
     if threads:
-        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-            environment[name] = str(threads)
+        environment |= dict.fromkeys(THREADS, str(threads))
     return environment

@@ -13,7 +13,8 @@ from coop_cmp.errors import USER_ERROR
 from coop_cmp.results.project import Project
 from coop_cmp.results.run import Run
 from coop_cmp.sweep.failures import Failure, describe_exit, out_of_memory
-from coop_cmp.sweep.process import Attempt, RunLock, Trial, reject_results, start
+from coop_cmp.sweep.lock import RunLock
+from coop_cmp.sweep.process import Attempt, Trial, reject_results, start
 from coop_cmp.sweep.progress import Progress
 from coop_cmp.sweep.timing import duration
 
@@ -34,6 +35,7 @@ class Settings:
         tries: how often a run is started before it counts as failed.
         fork: start runs from this process after importing what they need once.
         redo: replace runs with other settings that are in the way.
+        patience: seconds to wait for a run that another process has.
     """
 
     devices: tuple[str, ...] = ("cpu",)
@@ -43,6 +45,7 @@ class Settings:
     tries: int = 2
     fork: bool = False
     redo: bool = False
+    patience: float = 12 * 3600.0
 
 
 class Launcher:
@@ -71,7 +74,8 @@ class Launcher:
         handlers = {
             number: signal.signal(number, _interrupt)
             for number in _STOP_SIGNALS
-            if signal.getsignal(number) is not signal.SIG_IGN  # nohup keeps a sweep running
+            # nohup keeps a sweep running, and a Slurm job has its own ways.
+            if signal.getsignal(number) is signal.SIG_DFL
         }
         try:
             while self.pending or self.active:
@@ -151,8 +155,9 @@ class Launcher:
         now = time.monotonic()
         if run not in self.waiting_since:
             self.progress.say(f"wait   {run}: another process is at it")
-        if now - self.waiting_since.setdefault(run, now) > self.settings.time_limit:
-            self._give_up(Failure(run, "another process has held it past the time limit"))
+        if now - self.waiting_since.setdefault(run, now) > self.settings.patience:
+            held = duration(self.settings.patience)
+            self._give_up(Failure(run, f"another process has held it for {held}"))
 
     def _collect(self) -> None:
         """Look after the active runs: finished, failed or too long."""

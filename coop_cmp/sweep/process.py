@@ -1,9 +1,8 @@
-"""One run as one process: its lock, its device, its log."""
+"""One run as one process: its device, its log, its end."""
 
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import runpy
 import signal
@@ -21,37 +20,10 @@ from coop_cmp.results.records import RESULTS_FILE
 from coop_cmp.results.run import Run
 from coop_cmp.sweep.devices import environment_for
 from coop_cmp.sweep.failures import Failure
+from coop_cmp.sweep.lock import RunLock
 
 LOG = "sweep.log"
 PR_SET_PDEATHSIG = 1
-
-
-class RunLock:
-    """An exclusive claim on a run's directory that ends with the processes that hold it.
-
-    The claim belongs to the open file, which the run's process inherits: if the sweep is killed
-    while the run goes on, the run is still claimed; once both are gone, so is the claim.
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-
-    @classmethod
-    def take(cls, directory: Path) -> RunLock | None:
-        """Claim the directory, or return None when another process has it."""
-        directory.mkdir(parents=True, exist_ok=True)
-        file = open(directory / ".lock", "ab")  # noqa: SIM115 - stays open as long as the claim
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            return None
-        return cls(file)
-
-    def release(self) -> None:
-        """Give the directory up, even if a forked process still has a copy of the open file."""
-        fcntl.flock(self.file, fcntl.LOCK_UN)
-        self.file.close()
 
 
 def _end_with_parent() -> None:
@@ -107,7 +79,7 @@ def _run_here(command: Sequence[str], environment: Mapping[str, str], log: Binar
     code = 1
     try:
         _end_with_parent()
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup keeps a run going too
                 signal.signal(number, signal.SIG_DFL)
         with open(os.devnull, "rb") as nothing:
@@ -132,6 +104,27 @@ def _run_here(command: Sequence[str], environment: Mapping[str, str], log: Binar
         sys.stdout.flush()
         sys.stderr.flush()
     return code
+
+
+def import_for_runs(project: Project, threads: int) -> None:
+    """Load what every run needs, so that a forked run has it already."""
+    import torch
+
+    if threads:
+        torch.set_num_threads(threads)  # too late for the environment variable
+    sys.path.insert(0, str(project.root))
+    runpy.run_path(str(project.root / "train.py"), run_name="train")
+
+
+def tail(log: Path, lines: int = 8) -> list[str]:
+    """The last lines of a log that say something."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, log.stat().st_size - 8192))
+            text = file.read().decode(errors="replace").replace("\r", "\n")
+    except OSError:
+        return []
+    return [line.rstrip() for line in text.splitlines() if line.strip()][-lines:]
 
 
 @dataclass(frozen=True)
@@ -171,13 +164,7 @@ class Attempt:
 
     def tail(self, lines: int = 8) -> list[str]:
         """The last lines of the log that say something."""
-        try:
-            with open(self.log, "rb") as file:
-                file.seek(max(0, self.log.stat().st_size - 8192))
-                text = file.read().decode(errors="replace").replace("\r", "\n")
-        except OSError:
-            return []
-        return [line.rstrip() for line in text.splitlines() if line.strip()][-lines:]
+        return tail(self.log, lines)
 
     def stop(self, patience: float = 10.0) -> None:
         """End the process, gently at first, and wait until it is gone."""

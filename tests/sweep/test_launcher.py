@@ -14,7 +14,8 @@ import datasets  # noqa: F401 - registers them
 from coop_cmp.commands.sweep import main
 from coop_cmp.results.project import Project
 from coop_cmp.results.run import Run
-from coop_cmp.sweep.process import ForkedProcess, RunLock
+from coop_cmp.sweep.lock import RunLock
+from coop_cmp.sweep.process import ForkedProcess
 from tests.sweep.conftest import arguments, behave, calls, start_sweep, wait_until
 
 

@@ -1,110 +1,229 @@
-"""coop_cmp/sweep/slurm.py: runs as jobs of a cluster."""
+"""coop_cmp/sweep/slurm: what is submitted, and what a job does; tests/slurm has a real cluster."""
 
 from __future__ import annotations
 
 import os
-import sys
+import signal
+import subprocess
+import threading
+from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
-from typing import ClassVar
 
 import pytest
 
-import datasets  # noqa: F401 - registers them
+from coop_cmp.commands.sweep import main
 from coop_cmp.errors import UserError
 from coop_cmp.results.project import Project
 from coop_cmp.sweep.grid import Grid
 from coop_cmp.sweep.launcher import Settings
-from coop_cmp.sweep.slurm import group, launch, parameters
-from tests.sweep.conftest import behave, calls
+from coop_cmp.sweep.lock import RunLock
+from coop_cmp.sweep.slurm import attach, job, queue
+from coop_cmp.sweep.slurm.plan import chains, parameters, plan
+from coop_cmp.sweep.slurm.submission import home, read_all, submit
+from coop_cmp.sweep.timing import Estimator
+from tests.sweep.conftest import arguments, behave, calls
+
+RUNS = Grid(("digits",), ("CoOp",), seeds=tuple(range(10)), targets=("digits_noise",)).runs()
 
 
-def test_slurm_jobs_keep_a_training_with_its_evaluations():
-    runs = Grid(("digits",), ("CoOp",), seeds=(1, 2), targets=("digits_noise",)).runs()
-    assert [[run.dataset for run in job] for job in group(runs)] == [["digits", "digits_noise"]] * 2
-    assert parameters("partition=gpu gpus_per_node=1") == {
-        "slurm_partition": "gpu",
-        "slurm_gpus_per_node": 1,
+def estimator(training: float, test: float) -> Estimator:
+    known = Estimator()
+    known.add(RUNS[0], training)
+    known.add(RUNS[1], test)
+    return known
+
+
+def command(folder: Path, name: str, text: str) -> None:
+    """A command of Slurm's that is not Slurm's."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_parameters_stay_text_and_what_the_sweep_sets_itself_is_refused():
+    assert parameters("account=007 cpus_per_task=8 gres=gpu:1 comment='a b'") == {
+        "account": "007",
+        "cpus-per-task": "8",
+        "gres": "gpu:1",
+        "comment": "a b",
     }
     with pytest.raises(UserError, match="key=value"):
         parameters("gpu")
+    with pytest.raises(UserError, match="job_name is set by the sweep"):
+        parameters("job_name=mine")
 
 
-class FakeExecutor:
-    """As much of submitit as a sweep uses; the wait for the second job is interrupted."""
-
-    cancelled: ClassVar[list[str]] = []
-
-    def __init__(self, folder: Path, cluster: str) -> None:
-        pass
-
-    def update_parameters(self, **parameters: object) -> None:
-        pass
-
-    def map_array(self, work, projects, settings, jobs):
-        return [FakeJob(f"7_{index}") for index in range(len(jobs))]
+def test_a_training_stays_with_its_evaluations():
+    assert chains(list(reversed(RUNS)))[0] == (RUNS[-2], RUNS[-1])
+    assert Counter(map(len, chains(RUNS))) == {2: 10}
 
 
-class FakeJob:
-    def __init__(self, job_id: str) -> None:
-        self.job_id = job_id
-
-    def result(self):
-        if self.job_id == "7_1":
-            raise KeyboardInterrupt
-        return []
-
-    def cancel(self, check: bool) -> None:
-        FakeExecutor.cancelled.append(self.job_id)
+def test_jobs_of_unknown_length_are_not_packed_and_arrays_are_cut():
+    arrays = plan(RUNS, Estimator(), 720 * 60, largest=4)
+    assert [(len(array.jobs), array.minutes) for array in arrays] == [(4, 720), (4, 720), (2, 720)]
+    assert [run for array in arrays for each in array.jobs for run in each] == RUNS
 
 
-def test_an_interrupted_sweep_cancels_its_slurm_jobs(root, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "submitit", SimpleNamespace(AutoExecutor=FakeExecutor))
-    runs = Grid(("digits",), ("CoOp",), seeds=(1, 2, 3)).runs()
-    with pytest.raises(KeyboardInterrupt):
-        launch(Project(root, root / "output"), Settings(), runs, "partition=gpu")
-    assert FakeExecutor.cancelled == ["7_0", "7_1", "7_2"]
-    assert "Waiting for 3 Slurm jobs" in capsys.readouterr().out
+def test_short_runs_share_a_job_and_ask_for_twice_their_time_and_ten_minutes():
+    # 10 chains of 700 s: five fill an hour. 2 x 3500 s + 10 min = 127 min, in steps 240.
+    arrays = plan(RUNS, estimator(600, 100), 720 * 60)
+    assert [(list(map(len, array.jobs)), array.minutes) for array in arrays] == [([10, 10], 240)]
+    # Two at a time take half as long, so that all fit into one job.
+    (array,) = plan(RUNS, estimator(600, 100), 720 * 60, per_job=2)
+    assert (list(map(len, array.jobs)), array.minutes) == ([20], 240)
+    # Long ones do not share: 2 x 2 h + 10 min = 250 min.
+    arrays = plan(RUNS, estimator(7000, 200), 720 * 60)
+    assert [(list(map(len, array.jobs)), array.minutes) for array in arrays] == [([2] * 10, 480)]
 
 
-def test_slurm_that_is_not_there_or_does_not_know_a_key_is_a_users_mistake(root, monkeypatch):
-    pytest.importorskip("submitit")
-    monkeypatch.setenv("PATH", str(root))  # without srun, also on a cluster
-    project, runs = Project(root, root / "output"), Grid(("digits",), ("CoOp",)).runs()
-    with pytest.raises(UserError, match='--slurm: Could not detect "srun"'):
-        launch(project, Settings(), runs, "partition=gpu")
-    with pytest.raises(UserError, match="--slurm: Unknown argument 'queue'"):
-        launch(project, Settings(), runs, "queue=gpu", cluster="local")
+def test_the_folder_of_jobs_is_its_users_alone(root):
+    project = Project(root, root / "output")
+    folder = home(project)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o770)
+    with pytest.raises(UserError, match="nobody else"):
+        home(project)
+    folder.rmdir()
+    (root / "elsewhere").mkdir(mode=0o700)
+    folder.symlink_to(root / "elsewhere")
+    with pytest.raises(UserError, match="nobody else"):
+        read_all(project)
+
+
+def test_without_slurm_there_is_a_plan_and_no_submission(root, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(root))
+    assert main(arguments(root, "--slurm", "time=90", "--dry-run")) == 0
+    output = capsys.readouterr().out
+    assert "default of 1001 jobs" in output
+    assert "3 Slurm jobs in 1 array, 2 at a time" in output
+    assert "array 1: 3 jobs for 3 runs, 12 h each" in output
+    assert "time=90 was given" in output
+    with pytest.raises(UserError, match="no squeue here"):
+        main(arguments(root, "--slurm", ""))
+    with pytest.raises(UserError, match="go with --slurm"):
+        main(arguments(root, "--detach"))
     assert calls(root) == []
 
 
-@pytest.mark.parametrize("text", ["time=90", "timeout_min=90"])
-def test_jobs_ask_for_the_time_that_was_given_and_a_refusal_is_shown(root, monkeypatch, text):
-    pytest.importorskip("submitit")
-    folder = root / "bin"
-    folder.mkdir()
-    (folder / "srun").write_text("")
-    (folder / "sbatch").write_text(
-        f"#!/bin/sh\ncat $1 > {root}/job.sh\necho 'sbatch: error: invalid partition' >&2\nexit 1\n"
+def test_what_sbatch_is_told_and_why_it_refuses(root, monkeypatch):
+    command(root / "bin", "squeue", "")
+    command(
+        root / "bin", "sbatch", f'echo "$@" > {root}/told; echo error: bad partition >&2; exit 1'
     )
-    for file in folder.iterdir():
-        file.chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
-    runs = Grid(("digits",), ("CoOp",), seeds=(1, 2)).runs()
-    with pytest.raises(UserError, match=r"--slurm: .*invalid partition"):
-        launch(Project(root, root / "output"), Settings(), runs, text)
-    assert "#SBATCH --time=90\n" in (root / "job.sh").read_text()
+    monkeypatch.setenv("PATH", str(root / "bin"), prepend=os.pathsep)
+    with pytest.raises(UserError, match="--slurm: error: bad partition"):
+        main(arguments(root, "--slurm", "account=007 partition=none"))
+    told = (root / "told").read_text().split()
+    assert {"--hold", "--account=007", "--time=720", "--array=0-2%2"} <= set(told)
+    assert read_all(Project(root, root / "output")) == []
 
 
-def test_slurm_jobs_do_their_runs_and_report_failures(root):
-    pytest.importorskip("submitit")
-    behave(root, {2: ["crash"]})
+def test_commands_for_any_scheduler_do_the_runs_in_any_order(root, capsys):
+    more = ("--seeds", "1", "2", "--targets", "digits_noise")
+    assert main(arguments(root, *more, "--dry-run", "--commands")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    for line in reversed(lines):
+        subprocess.run(line, shell=True, check=True, stdout=subprocess.DEVNULL)
+    assert main(arguments(root, *more)) == 0
+    assert "All 4 runs are complete" in capsys.readouterr().out
+
+
+@pytest.fixture
+def record(root, monkeypatch):
+    """A submitted job with one run that does not end."""
+    behave(root, {0: ["hang"]})
+    monkeypatch.setattr(queue, "submit", lambda script, options: 7)
     project = Project(root, root / "output")
-    runs = Grid(("digits",), ("CoOp",), seeds=(1, 2), targets=("digits_noise",)).runs()
-    failures = launch(project, Settings(time_limit=60), runs, "partition=gpu", cluster="local")
-    assert [str(failure.run) for failure in failures] == [
-        "digits/CoOp/GlyphCLIP_8shots/seed2",
-        "digits_noise/CoOp/GlyphCLIP_8shots_from_digits/seed2",
-    ]
-    assert "the loss exploded" in failures[0].log[-1]
-    assert project.state(runs[1]).kind == "done"
+    return submit(project, Settings(), [RUNS[:1]], {}, 1)[0]
+
+
+def interrupt_soon(root: Path) -> None:
+    def send() -> None:
+        while not calls(root):
+            threading.Event().wait(0.05)
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    threading.Thread(target=send).start()
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_a_job_at_its_time_limit_is_requeued_as_long_as_it_gets_on(
+    root, record, monkeypatch, progress
+):
+    requeued = []
+    monkeypatch.setattr(queue, "requeue", lambda: requeued.append(True))
+    monkeypatch.setattr(job.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(job, "has_progressed", lambda *_: progress)
+    before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGUSR2)]
+    for _ in range(job.IDLE):
+        (root / "calls.txt").unlink(missing_ok=True)
+        interrupt_soon(root)
+        assert job.work(record, 0) == 1
+    for number, handler in zip((signal.SIGTERM, signal.SIGUSR2), before, strict=True):
+        signal.signal(number, handler)
+    assert len(requeued) == (job.IDLE if progress else job.IDLE - 1)
+    failure = record.failure(0, RUNS[0])
+    assert (failure is None) == progress
+
+
+def test_progress_is_a_checkpoint_or_results_since_the_job_began(root):
+    project = Project(root, root / "output")
+    checkpoint = project.directory(RUNS[0]) / "prompt_learner/model.pth.tar-5"
+    checkpoint.parent.mkdir(parents=True)
+    assert not job.has_progressed(project, RUNS, 0)
+    checkpoint.touch()
+    os.utime(checkpoint, (100, 100))
+    assert job.has_progressed(project, RUNS, 99)
+    assert not job.has_progressed(project, RUNS, 101)
+
+
+@pytest.mark.parametrize(
+    ("other", "locked", "taken"),
+    [
+        ("8 0", True, False),  # a job in the queue holds it
+        ("9 0", True, True),  # that job is gone, the lock of its lost node is not
+        ("7 0", True, True),  # this job before it was requeued
+        ("7 1", True, False),  # another process of this job
+        ("", True, False),  # a sweep without Slurm
+        ("7 1", False, True),  # a process of this job that is gone
+        ("8 0", False, False),  # a job in the queue, on a disk where locks end at the machine
+        ("9 0", False, True),
+    ],
+)
+def test_the_queue_knows_more_than_a_lock(tmp_path, monkeypatch, other, locked, taken):
+    gone = "echo slurm_load_jobs error: Invalid job id specified >&2; exit 1"
+    command(tmp_path / "bin", "squeue", f'case "$*" in *=8*) echo RUNNING;; *) {gone};; esac')
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    queue._in_queue.cache_clear()
+    run = tmp_path / "run"
+    first = RunLock.take(run) if locked else None
+    run.mkdir(exist_ok=True)
+    (run / ".lock").write_text(other)
+    second = RunLock.take(run)
+    assert (second is not None) == taken
+    for lock in filter(None, (first, second)):
+        lock.release()
+    queue._in_queue.cache_clear()
+
+
+@pytest.mark.parametrize(("answer", "cancelled"), [("n", ["7_0"]), ("", []), ("y", [])])
+def test_ctrl_c_asks_whether_to_cancel(root, record, monkeypatch, answer, cancelled):
+    gone: list[str] = []
+    task = queue.Task(7, 0, record.name, "RUNNING", "None")
+    monkeypatch.setattr(queue, "tasks", lambda prefix: [task])
+    monkeypatch.setattr(queue, "cancel", lambda tasks: gone.extend(task.id for task in tasks))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda prompt: answer)
+
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(attach.time, "sleep", interrupted)
+    progress = attach.Progress(1, 0, 1, Estimator())
+    project = Project(root, root / "output")
+    with pytest.raises(KeyboardInterrupt):
+        attach.follow(attach.Attachment(project, Settings(), progress, RUNS[:1], {}))
+    assert gone == cancelled

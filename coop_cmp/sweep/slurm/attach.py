@@ -1,0 +1,259 @@
+"""Submit what is open and nobody has, attach to the jobs that are there, wait until all ended.
+
+Two sweeps at once need no lock between them: an array is submitted held, then the queue is read,
+and of two jobs with the same run the one with the higher number is cancelled before it starts.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from coop_cmp.errors import UserError
+from coop_cmp.results.project import Project
+from coop_cmp.results.run import Run
+from coop_cmp.sweep.failures import Failure, report_failures
+from coop_cmp.sweep.launcher import Settings
+from coop_cmp.sweep.process import tail
+from coop_cmp.sweep.progress import Progress
+from coop_cmp.sweep.slurm import queue, submission
+from coop_cmp.sweep.slurm.plan import Array, counted, plan
+from coop_cmp.sweep.slurm.queue import Task
+from coop_cmp.sweep.slurm.submission import Submission
+from coop_cmp.sweep.timing import duration
+
+POLLS = (1.0, 30.0)  # seconds between looks at the queue, growing while nothing happens
+SETTLE = 5.0  # seconds for a shared disk to show what a job wrote at its end
+PATIENCE = 60.0  # seconds that a job waits for a run that another process has
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The job that has a run."""
+
+    submission: Submission
+    task: Task
+
+
+class Attachment:
+    """The open runs of a sweep and the jobs that have them.
+
+    Args:
+        settings: as for a local sweep, with ``jobs`` the number of Slurm jobs at a time.
+        options: of sbatch.
+        per_job: how many runs a job does at a time.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        settings: Settings,
+        progress: Progress,
+        runs: Sequence[Run],
+        options: dict[str, str],
+        per_job: int = 1,
+    ) -> None:
+        self.project, self.settings, self.progress = project, settings, progress
+        self.options, self.per_job = options, per_job
+        self.rest = dict.fromkeys(runs)  # neither done nor failed, in order
+        self.held: dict[Run, Holder] = {}
+        self.lost: dict[Run, tuple[Holder, float]] = {}  # whose job has left the queue, since when
+        self.failures: dict[Run, Failure] = {}
+        self.full = False  # whether the queue took no more
+
+    def look(self) -> None:
+        """Read the records and the queue: who has which run."""
+        records = {record.name: record for record in submission.read_all(self.project)}
+        found: dict[Run, Holder] = {}
+        for task in queue.tasks(submission.PREFIX):
+            if (record := records.get(task.name)) is None:
+                continue  # another output's
+            if task.reason == "JobHeldUser" and record.abandoned:
+                record.release(task.array)
+            for run in record.jobs[task.index]:
+                found.setdefault(run, Holder(record, task))
+        for run, holder in self.held.items():
+            if run not in found:
+                self.lost[run] = (holder, time.monotonic())
+        self.held = {run: holder for run, holder in found.items() if run in self.rest}
+        self.lost = {run: lost for run, lost in self.lost.items() if run not in self.held}
+
+    def report_ended(self) -> None:
+        """Tell why runs of jobs that ended unattended are still open, and forget old arrays."""
+        there = {task.name for task in queue.tasks(submission.PREFIX)}
+        last: dict[Run, tuple[Submission, int]] = {}
+        records = [r for r in submission.read_all(self.project) if r.released or r.abandoned]
+        for record in records:
+            last |= {run: (record, index) for index, job in enumerate(record.jobs) for run in job}
+        known = [(run, *last[run]) for run in self.rest if run in last and run not in self.held]
+        told = [record.failure(index, run) for run, record, index in known]
+        if failures := [failure for failure in told if failure]:
+            self.progress.say(f"{report_failures(self.project, failures)}\n\nOnce more:")
+        for record in records:
+            others = {run for job in record.jobs for run in job if run not in self.rest}
+            done = all(self.project.state(run).kind == "done" for run in others)
+            if record.name not in there and done:  # else another sweep will ask for it
+                record.remove()
+
+    def settle(self) -> None:
+        """Tell which runs are done, and which have failed with their jobs."""
+        ready = [run for run, holder in self.held.items() if holder.task.state != "PENDING"]
+        for run in [*ready, *self.lost]:
+            results = self.project.state(run).results
+            if results is not None:
+                seconds = float(results["seconds"]["total"])
+                self.progress.estimator.add(run, seconds)
+                self._close(run)
+                self.progress.finished(run, results, duration(seconds), {})
+        for run, (holder, since) in list(self.lost.items()):
+            index, job = holder.task.index, holder.task.id
+            failure = holder.submission.failure(index, run)
+            if failure is None and time.monotonic() - since > SETTLE:
+                log = tuple(tail(holder.submission.log(index)))
+                failure = Failure(run, f"Slurm job {job}: {queue.final_state(job)}", log)
+            if failure is not None:
+                self._fail(failure)
+
+    def submit(self) -> None:
+        """Submit what is open, ready to start, and in nobody's job."""
+        self.full = False
+        free = [run for run in self.rest if run not in self.held and run not in self.lost]
+        for run in free:
+            if run.training in self.failures:
+                self._fail(Failure(run, f"not started, because {run.training} failed"))
+        waiting = {*self.held, *self.lost, *self.failures}
+        ready = [run for run in free if run in self.rest and run.training not in waiting]
+        if not ready:
+            return
+        estimator, limit = self.progress.estimator, self.settings.time_limit
+        arrays = plan(ready, estimator, limit, self.per_job, queue.largest_array())
+        side_by_side = max(1, self.settings.jobs // len(arrays))
+        while arrays and not self.full:
+            self._submit(arrays.pop(0), arrays, side_by_side)
+        self.look()
+
+    def _submit(self, array: Array, arrays: list[Array], side_by_side: int) -> None:
+        """Submit an array, or put its halves in its place where it is too large for the queue."""
+        jobs = array.jobs
+        inside = replace(self.settings, jobs=self.per_job, patience=PATIENCE)
+        options = {"time": str(array.minutes), **self.options}
+        try:
+            record, number = submission.submit(self.project, inside, jobs, options, side_by_side)
+        except queue.Refused:
+            if len(jobs) > 1:
+                half = len(jobs) // 2
+                arrays[:0] = [replace(array, jobs=part) for part in (jobs[:half], jobs[half:])]
+                return
+            self.full = True
+            if not self.held:
+                raise
+            return
+        self.look()
+        later = [
+            task
+            for task in queue.tasks(record.name)
+            if any(self._has_other(run, number) for run in record.jobs[task.index])
+        ]
+        queue.cancel(later)
+        if len(later) < len(jobs):
+            record.release(number)
+            self.progress.say(f"submitted as Slurm job {number}: {array}")
+
+    def _has_other(self, run: Run, number: int) -> bool:
+        holder = self.held.get(run)
+        return holder is not None and holder.task.array < number
+
+    def _fail(self, failure: Failure) -> None:
+        self._close(failure.run)
+        self.failures[failure.run] = failure
+        self.progress.failed(failure.run, failure.reason)
+
+    def _close(self, run: Run) -> None:
+        self.rest.pop(run, None)
+        self.held.pop(run, None)
+        self.lost.pop(run, None)
+
+    @property
+    def jobs(self) -> list[Task]:
+        """The jobs that are there, each once."""
+        return list(dict.fromkeys(holder.task for holder in self.held.values()))
+
+    def status(self) -> str:
+        """``slurm  3 pending, 2 running, 5 done, 0 failed, about 5 min left``."""
+        states = Counter(h.task.state == "PENDING" for h in self.held.values())
+        waiting = len(self.rest) - len(self.held) - len(self.lost)
+        words = [f"{states[True]} pending", f"{states[False] + len(self.lost)} running"]
+        words += [f"{waiting} not submitted yet"] if waiting else []
+        words += [f"{self.progress.done} done", f"{len(self.failures)} failed"]
+        return f"slurm  {', '.join(words)}{self.progress.time_left({})}"
+
+
+def follow(attachment: Attachment, detach: bool = False) -> list[Failure] | None:
+    """Attach to what is there, submit the rest, and wait until the last job has ended.
+
+    Ctrl-C asks whether the jobs are to be cancelled.
+
+    Returns:
+        The runs that failed, or None if it was not to wait.
+    """
+    try:
+        _begin(attachment)
+        return None if detach else _wait(attachment)
+    except KeyboardInterrupt:
+        _ask(attachment)
+        raise
+
+
+def _begin(attachment: Attachment) -> None:
+    attachment.progress.begin(attachment.rest)
+    attachment.look()
+    attachment.report_ended()
+    if attachment.jobs:
+        jobs = counted(len(attachment.jobs), "Slurm job")
+        attachment.progress.say(f"attached to {jobs} with {len(attachment.held)} of the runs")
+    attachment.settle()
+    attachment.submit()
+    attachment.progress.say(attachment.status())
+
+
+def _wait(attachment: Attachment) -> list[Failure]:
+    pause, said = POLLS[0], attachment.status()
+    while attachment.rest:
+        time.sleep(pause)
+        try:
+            attachment.look()
+        except UserError as error:  # a controller that restarts answers again
+            status = f"slurm  does not answer ({error})"
+        else:
+            attachment.settle()
+            attachment.submit()
+            status = attachment.status()
+        pause = POLLS[0] if status != said else min(1.5 * pause, POLLS[1])
+        if status != said:
+            attachment.progress.say(status)
+            said = status
+    return list(attachment.failures.values())
+
+
+def _ask(attachment: Attachment) -> None:
+    """Cancel the jobs or, which is the default, leave them running."""
+    count = counted(len(attachment.jobs), "Slurm job")
+    try:
+        asked = sys.stdin.isatty()
+        answer = input(f"\nLeave {count} running? [Y/n] ") if asked else ""
+    except (EOFError, KeyboardInterrupt):
+        answer = ""
+    if answer.strip().lower().startswith("n"):
+        cancel(attachment)
+    else:
+        print(f"Left to go on: {count}; --cancel cancels.", flush=True)
+
+
+def cancel(attachment: Attachment) -> None:
+    """Cancel all jobs that have one of the runs."""
+    attachment.look()
+    queue.cancel(attachment.jobs)
+    print(f"Cancelled {counted(len(attachment.jobs), 'Slurm job')}.", flush=True)

@@ -1,0 +1,176 @@
+"""What was submitted, as text in a folder that is this user's alone.
+
+Each array has a folder, named as its jobs are in the queue: ``jobs.json`` says which runs each job
+has, ``<index>.json`` how a job has ended, ``<index>.log`` what it printed.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import secrets
+import shlex
+import shutil
+import stat
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from coop_cmp.errors import UserError
+from coop_cmp.files import write_json
+from coop_cmp.results.project import Project
+from coop_cmp.results.run import Run
+from coop_cmp.sweep.failures import Failure
+from coop_cmp.sweep.launcher import Settings
+from coop_cmp.sweep.slurm import queue
+
+PREFIX = "coop_cmp-"
+WARNING = "B:USR2@120"  # the signal before the time limit, to the job's own process
+_SUBMITTING = 30.0  # seconds after which a submitter that has not come to its end is gone
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One job array."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        return json.loads((self.folder / "jobs.json").read_text(encoding="utf-8"))
+
+    @cached_property
+    def jobs(self) -> list[list[Run]]:
+        return [[_run(entry) for entry in job] for job in self.record["jobs"]]
+
+    @property
+    def project(self) -> Project:
+        root, output, data = (self.record["project"][k] for k in ("root", "output", "data"))
+        return Project(Path(root), Path(output), data)
+
+    @property
+    def settings(self) -> Settings:
+        values = self.record["settings"]
+        return Settings(**{**values, "devices": tuple(values["devices"])})
+
+    @property
+    def released(self) -> bool:
+        return (self.folder / "released").exists()
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether its submitter ended before it let the jobs start."""
+        age = time.time() - (self.folder / "jobs.json").stat().st_mtime
+        return not self.released and age > _SUBMITTING
+
+    def release(self, array: int) -> None:
+        """Let the jobs start, once: a job that is held later is held by its user."""
+        queue.release(array)
+        (self.folder / "released").touch()
+
+    def log(self, index: int) -> Path:
+        return self.folder / f"{index}.log"
+
+    def report(self, index: int) -> dict[str, Any]:
+        """What a job wrote: ``idle``, and once it has ended ``failures``."""
+        os.listdir(self.folder)  # a network file system looks anew
+        path = self.folder / f"{index}.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"idle": 0}
+
+    def write_report(self, index: int, idle: int, failures: Sequence[Failure] | None) -> None:
+        """Note how a job has ended, or with None that it goes on."""
+        report: dict[str, Any] = {"idle": idle}
+        if failures is not None:
+            report["failures"] = [[str(f.run), f.reason, list(f.log)] for f in failures]
+        write_json(self.folder / f"{index}.json", report)
+
+    def failure(self, index: int, run: Run) -> Failure | None:
+        """Why a job that has ended left a run undone; None as long as it has not said so."""
+        report = self.report(index)
+        for name, reason, log in report.get("failures", ()):
+            if name == str(run):
+                return Failure(run, reason, tuple(log))
+        return Failure(run, "its Slurm job left it out") if "failures" in report else None
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _run(entry: Mapping[str, Any]) -> Run:
+    return Run(**{**entry, "options": tuple(map(tuple, entry["options"]))})
+
+
+def home(project: Project) -> Path:
+    """The folder of this user's submissions.
+
+    Raises:
+        UserError: Others may write there, and what it says would be run in this user's name.
+    """
+    folder = project.output / f"slurm-{getpass.getuser()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.lstat()
+    private = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
+    if not private or status.st_uid != os.getuid():
+        raise UserError(f"{folder}: has to be a folder of yours that nobody else may read; remove")
+    return folder
+
+
+def read_all(project: Project) -> list[Submission]:
+    """All arrays of which there is a record, the oldest first."""
+    paths = sorted(home(project).glob("*/jobs.json"), key=lambda path: path.stat().st_mtime)
+    return [Submission(path.parent) for path in paths]
+
+
+def submit(
+    project: Project,
+    settings: Settings,
+    jobs: Sequence[Sequence[Run]],
+    options: Mapping[str, str],
+    side_by_side: int,
+) -> tuple[Submission, int]:
+    """Write an array down and submit it, held.
+
+    The record comes first, so that whoever sees a job in the queue can read what it does.
+    """
+    folder = home(project) / f"{PREFIX}{secrets.token_hex(4)}"
+    folder.mkdir(mode=0o700)
+    record = {
+        "project": {"root": str(project.root), "output": str(project.output), "data": project.data},
+        "settings": asdict(settings),
+        "jobs": [[asdict(run) for run in job] for job in jobs],
+    }
+    write_json(folder / "jobs.json", record)
+    wanted = {
+        "job-name": folder.name,
+        "array": f"0-{len(jobs) - 1}%{side_by_side}",
+        "output": f"{str(folder).replace('%', '%%')}/%a.log",
+        "open-mode": "append",
+        "signal": WARNING,
+        **options,
+    }
+    submission = Submission(folder)
+    try:
+        return submission, queue.submit(_script(folder), wanted)
+    except UserError:
+        submission.remove()
+        raise
+
+
+def _script(folder: Path) -> str:
+    package = Path(__file__).parents[3]
+    words = [sys.executable, "-m", "coop_cmp.sweep.slurm.job", str(folder)]
+    return (
+        "#!/bin/bash\n"
+        "#SBATCH --requeue\n"
+        f"export PYTHONPATH={shlex.quote(str(package))}${{PYTHONPATH:+:$PYTHONPATH}}\n"
+        f"exec {shlex.join(words)}\n"  # exec, so that signals reach Python
+    )

@@ -1,0 +1,210 @@
+"""Sweeps on a real Slurm of one node: nothing is lost and nothing is done twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coop_cmp.results.project import Project
+from coop_cmp.sweep.grid import Grid
+from coop_cmp.sweep.launcher import Settings
+from coop_cmp.sweep.slurm.submission import submit
+from tests.slurm.cluster import NODE
+from tests.sweep.conftest import FAKE_TRAIN, behave, calls, start_sweep, wait_until
+
+ONE = ("--slurm", "cpus_per_task=1", "--jobs", "8")
+SEED = "digits/CoOp/GlyphCLIP_8shots/seed{}"
+
+
+def sweep(root: Path, *more: str) -> tuple[int, str]:
+    """A sweep from its start to its end: exit code and output."""
+    process = start_sweep(root, *more)
+    output, _ = process.communicate(timeout=120)
+    return process.returncode, output
+
+
+def queued(root: Path, state: str = "") -> list[str]:
+    """The jobs of this project, or those in a state."""
+    names = [folder.name for folder in (root / "output").glob("slurm-*/*")]
+    command = ["squeue", "--noheader", "--array", "--format=%F_%K|%j|%T"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    fields = [line.split("|") for line in lines]
+    return [job for job, name, now in fields if name in names and state in now]
+
+
+def scontrol(*words: str) -> None:
+    subprocess.run(["scontrol", *words], check=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def limited(cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A sweep whose first try is too long for its time; it takes a while, beside the other tests.
+
+    Slurm looks at time limits twice a minute.
+    """
+    folder = tmp_path_factory.mktemp("limited")
+    (folder / "train.py").write_text(FAKE_TRAIN)
+    for name in ("trainers", "configs"):
+        (folder / name).symlink_to(Path(__file__).parents[2] / name)
+    behave(folder, {1: ["hang", "good"]})
+    code, _ = sweep(folder, "--seeds", "1", "--slurm", "time=1 signal=B:USR2@55", "--detach")
+    assert code == 0
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_a_sweep_gives_what_a_local_one_gives_in_arrays_as_large_as_allowed(root):
+    more = ("--seeds", *"12345", "--targets", "digits_noise")
+    code, output = sweep(root, *more, *ONE)
+    assert code == 0
+    assert [line.partition(": ")[2] for line in output.splitlines() if "submitted" in line] == [
+        "4 jobs for 8 runs, 12 h each",
+        "1 job for 2 runs, 12 h each",
+    ]
+    assert "| 53.00 ± 1.58 |" in output  # the table
+    (root / "output").rename(root / "slurm")
+    (root / "calls.txt").unlink()
+    assert sweep(root, *more)[0] == 0
+    found = sorted((root / "output").rglob("results.json"))
+    assert len(found) == 10
+    for file in found:
+        there = root / "slurm" / file.relative_to(root / "output")
+        assert json.loads(there.read_text()) == json.loads(file.read_text())
+
+
+def test_a_detached_sweep_is_attached_to_and_jobs_are_not_submitted_again(root):
+    behave(root, {1: ["slow"], 2: ["crash"]})
+    more = ("--seeds", "1", "2", "3", *ONE)
+    code, output = sweep(root, *more, "--detach")
+    assert code == 0
+    assert "submitted" in output
+    assert "|" not in output  # no table yet
+    code, output = sweep(root, *more)
+    assert code == 1
+    assert "attached to 3 Slurm jobs" in output
+    assert "submitted" not in output
+    assert calls(root) == [SEED.format(1), SEED.format(2), SEED.format(2), SEED.format(3)]
+    behave(root, {})
+    code, output = sweep(root, *more)
+    assert code == 0
+    assert "the loss exploded" in output  # of the job that ended before
+
+
+def test_a_cancelled_job_is_a_failure_and_the_same_command_does_its_run(root):
+    behave(root, {1: ["hang", "good"]})
+    process = start_sweep(root, "--seeds", "1", *ONE)
+    wait_until(lambda: calls(root) != [])
+    subprocess.run(["scancel", *queued(root)], check=True)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert f"FAILED {SEED.format(1)}: Slurm job" in output
+    assert "CANCELLED" in output
+    assert sweep(root, "--seeds", "1", *ONE)[0] == 0
+
+
+def test_cancel_ends_the_jobs_of_the_runs_that_it_names(root):
+    behave(root, {1: ["hang"], 2: ["hang"]})
+    sweep(root, "--seeds", "1", *ONE, "--detach")
+    (other,) = queued(root)
+    sweep(root, "--seeds", "2", *ONE, "--detach")
+    code, output = sweep(root, "--seeds", "2", *ONE, "--cancel")
+    assert code == 0
+    assert "Cancelled 1 Slurm job." in output
+    wait_until(lambda: queued(root) == [other])
+    sweep(root, "--seeds", "1", *ONE, "--cancel")
+    wait_until(lambda: queued(root) == [])
+
+
+def test_jobs_go_on_when_their_submitter_is_killed_and_are_found_again(root):
+    behave(root, {seed: ["slow"] for seed in (1, 2)})
+    process = start_sweep(root, "--seeds", "1", "2", *ONE)
+    wait_until(lambda: calls(root) != [])
+    process.kill()
+    process.communicate()
+    code, _ = sweep(root, "--seeds", "1", "2", *ONE)
+    assert code == 0
+    assert calls(root) == [SEED.format(1), SEED.format(2)]
+
+
+def test_jobs_whose_submitter_was_killed_before_it_let_them_start_are_released(root):
+    project, runs = Project(root, root / "output"), Grid(("digits",), ("CoOp",), seeds=(1,)).runs()
+    record, _ = submit(project, Settings(), [runs], {}, 1)
+    code, _ = sweep(root, "--seeds", "1", *ONE, "--detach")
+    assert code == 0
+    assert calls(root) == []
+    os.utime(record.folder / "jobs.json", (0, 0))
+    assert sweep(root, "--seeds", "1", *ONE)[0] == 0
+    assert calls(root) == [SEED.format(1)]
+
+
+def test_ctrl_c_leaves_the_jobs_where_nobody_can_be_asked(root):
+    behave(root, {1: ["slow"]})
+    process = start_sweep(root, "--seeds", "1", *ONE)
+    wait_until(lambda: calls(root) != [])
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Left to go on: 1 Slurm job" in output
+    wait_until(lambda: (root / "output" / SEED.format(1) / "results.json").exists())
+
+
+def test_two_sweeps_at_once_do_each_run_once(root):
+    seeds = "123456"
+    behave(root, {int(seed): ["slow"] for seed in seeds})
+    both = [start_sweep(root, "--seeds", *seeds, *ONE) for _ in range(2)]
+    outputs = [process.communicate(timeout=120)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    assert calls(root) == [SEED.format(seed) for seed in seeds]
+
+
+def test_what_is_too_much_for_the_queue_is_submitted_bit_by_bit(root, monkeypatch):
+    """Limits per user need Slurm's data base, so that here a wrapper refuses as Slurm would."""
+    folder = root / "bin"
+    folder.mkdir()
+    script = f"""#!{sys.executable}
+import os, re, subprocess, sys
+size = 1 + int(re.search(r"--array=0-(\\d+)", " ".join(sys.argv))[1])
+names = " ".join(os.listdir("{root}/output/slurm-" + os.environ.get("USER", "root")))
+found = subprocess.run(["squeue", "-h", "-r", "-o", "%j"], capture_output=True, text=True).stdout
+if size + sum(name in names for name in found.split()) > 2:
+    print("sbatch: error: QOSMaxSubmitJobPerUserLimit", file=sys.stderr)
+    print("sbatch: error: Batch job submission failed: Job violates accounting/QOS policy "
+          "(job submit limit, user's size and/or time limits)", file=sys.stderr)
+    sys.exit(1)
+os.execv("{shutil.which("sbatch")}", ["sbatch", *sys.argv[1:]])
+"""
+    (folder / "sbatch").write_text(script)
+    (folder / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    monkeypatch.setenv("USER", "root")
+    code, output = sweep(root, "--seeds", *"1234", *ONE)
+    assert code == 0, output
+    assert "2 not submitted yet" in output
+    assert calls(root) == [SEED.format(seed) for seed in "1234"]
+
+
+def test_at_its_time_limit_a_job_is_requeued_and_goes_on(limited):
+    code, output = sweep(limited, "--seeds", "1", "--slurm", "time=1")
+    assert code == 0, output
+    assert calls(limited) == [SEED.format(1)] * 2
+    assert "submitted" not in output
+
+
+def test_the_jobs_of_a_node_that_goes_down_start_again_when_it_is_back(root):
+    behave(root, {1: ["hang", "good"]})
+    process = start_sweep(root, "--seeds", "1", *ONE)
+    wait_until(lambda: calls(root) != [])
+    scontrol("update", f"node={NODE}", "state=down", "reason=test")
+    wait_until(lambda: queued(root, "PENDING") != [])
+    subprocess.run(["scontrol", "update", f"node={NODE}", "state=resume"], check=False)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert calls(root) == [SEED.format(1)] * 2
