@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -38,13 +39,16 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
 SchedulerParameters=bf_interval=1,sched_interval=2,sched_min_interval=10000
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 ReturnToService=2
 KillWait=2
 MaxArraySize={array}
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 NodeName={node} CPUs={cpus} State=UNKNOWN
-PartitionName=main Nodes={node} Default=YES MaxTime=INFINITE State=UP
+PartitionName=main Nodes={node} Default=YES MaxTime=INFINITE State=UP PriorityTier=1
+PartitionName=urgent Nodes={node} MaxTime=INFINITE State=UP PriorityTier=9
 """
 
 
@@ -123,6 +127,7 @@ def _wait_until(config: Path, command: list[str], answer: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with running(Path(sys.argv[1]).resolve()) as path:
         print(f"export SLURM_CONF={path}", flush=True)
         try:

@@ -198,6 +198,17 @@ def test_at_its_time_limit_a_job_is_requeued_and_goes_on(limited):
     assert "submitted" not in output
 
 
+def test_a_preempted_job_starts_again_when_the_other_has_ended(root):
+    behave(root, {1: ["hang", "good"]})
+    process = start_sweep(root, "--seeds", "1", *ONE)
+    wait_until(lambda: calls(root) != [])
+    urgent = ["sbatch", "--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap=sleep 1"]
+    subprocess.run(urgent, check=True, stdout=subprocess.DEVNULL)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert calls(root) == [SEED.format(1)] * 2
+
+
 def test_the_jobs_of_a_node_that_goes_down_start_again_when_it_is_back(root):
     behave(root, {1: ["hang", "good"]})
     process = start_sweep(root, "--seeds", "1", *ONE)

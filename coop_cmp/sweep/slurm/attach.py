@@ -103,7 +103,7 @@ class Attachment:
         ready = [run for run, holder in self.held.items() if holder.task.state != "PENDING"]
         for run in [*ready, *self.lost]:
             results = self.project.state(run).results
-            if results is not None:
+            if results is not None and run.training not in self.rest:
                 seconds = float(results["seconds"]["total"])
                 self.progress.estimator.add(run, seconds)
                 self._close(run)

@@ -16,6 +16,7 @@ import stat
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,9 +37,10 @@ _SUBMITTING = 30.0  # seconds after which a submitter that has not come to its e
 
 @dataclass(frozen=True)
 class Submission:
-    """One job array."""
+    """One job array, and when it was written down."""
 
     folder: Path
+    written: float = 0.0
 
     @property
     def name(self) -> str:
@@ -69,8 +71,7 @@ class Submission:
     @property
     def abandoned(self) -> bool:
         """Whether its submitter ended before it let the jobs start."""
-        age = time.time() - (self.folder / "jobs.json").stat().st_mtime
-        return not self.released and age > _SUBMITTING
+        return not self.released and time.time() - self.written > _SUBMITTING
 
     def release(self, array: int) -> None:
         """Let the jobs start, once: a job that is held later is held by its user."""
@@ -126,8 +127,13 @@ def home(project: Project) -> Path:
 
 def read_all(project: Project) -> list[Submission]:
     """All arrays of which there is a record, the oldest first."""
-    paths = sorted(home(project).glob("*/jobs.json"), key=lambda path: path.stat().st_mtime)
-    return [Submission(path.parent) for path in paths]
+    found = []
+    for path in home(project).glob("*/jobs.json"):
+        with suppress(FileNotFoundError):  # another sweep has just removed it
+            record = Submission(path.parent, path.stat().st_mtime)
+            if record.jobs:  # read while it is there
+                found.append(record)
+    return sorted(found, key=lambda record: record.written)
 
 
 def submit(
