@@ -87,11 +87,16 @@ class Project:
     def trainer_config(self, trainer: str, backbone: str) -> Path | None:
         """The method's config for this kind of backbone; a twin uses its baseline's.
 
-        Sizes without a file of their own use the one of their family: ViT-B/16 or RN50. None for a
-        method that brings its settings itself.
+        Sizes without a file of their own use the one of their family: ViT-B/16 or RN50. A method
+        without files uses those of the one whose node it shares, as zero-shot CLIP does CoOp's.
+        None for a method that brings its settings itself.
         """
-        folder = self.root / "configs/trainers" / split_trainer(trainer)[0]
-        if not folder.is_dir():
+        method, methods = split_trainer(trainer)[0], declared_methods(self.root)
+        node = methods[method].node if method in methods else ""
+        names = [method, *(name for name in methods if methods[name].node == node)]
+        folders = (self.root / "configs/trainers" / name for name in names)
+        folder = next((folder for folder in folders if folder.is_dir()), None)
+        if folder is None:
             return None
         name = backbone.lower().replace("/", "").replace("-", "_").removesuffix("clip")
         family = "rn50" if name.startswith("rn") else "vit_b16"
