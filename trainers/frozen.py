@@ -41,7 +41,17 @@ class FeatureTrainer(TrainerX):
 
     def check_cfg(self, cfg: Any) -> None:
         super().check_cfg(cfg)
-        node = cfg.INPUT
+        loader, node = cfg.DATALOADER, cfg.INPUT
+        if loader.TEST.SAMPLER != "SequentialSampler":
+            raise UserError(
+                "DATALOADER.TEST.SAMPLER must be SequentialSampler, since results are stored in "
+                f"the order of the test set, got {loader.TEST.SAMPLER}"
+            )
+        if loader.K_TRANSFORMS != 1:
+            raise UserError(
+                f"DATALOADER.K_TRANSFORMS must be 1 for {cfg.TRAINER.NAME}, which trains on one "
+                f"view of an image at a time, got {loader.K_TRANSFORMS}"
+            )
         if node.SHARED_VIEWS and (node.VIEW_SEED != "image" or cfg.SEED < 0):
             raise UserError(
                 "INPUT.SHARED_VIEWS needs views that every run can make again: a seed (--seed) and "
@@ -51,7 +61,10 @@ class FeatureTrainer(TrainerX):
 
     def build_data_loader(self) -> None:
         """Make the loaders; those of training draw views by seed, epoch and image."""
-        super().build_data_loader()
+        try:
+            super().build_data_loader()
+        except ValueError as error:  # a sampler that does not suit the data or the batch
+            raise UserError(str(error)) from error
         cfg, loader = self.cfg, self.train_loader_x
         seeded = cfg.INPUT.VIEW_SEED == "image" and cfg.SEED >= 0 and not cfg.INPUT.CACHED_VIEWS
         if seeded and isinstance(loader, DataLoader):

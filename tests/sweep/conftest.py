@@ -62,7 +62,8 @@ def main():
         print(error)
         sys.exit(2)
     if step == f"crash on {gpu}" or step == "crash": raise RuntimeError("the loss exploded")
-    if step == "memory" and len(list(here.glob("active*"))): raise MemoryError("CUDA out of memory")
+    if step == "memory" and (calls == 1 or list(here.glob("active*"))):
+        raise MemoryError("CUDA out of memory")
     if step == "user error": print("error: no such folder"); sys.exit(2)
     if step == "io error": sys.exit(74)
     if step == "die": os.kill(os.getpid(), signal.SIGKILL)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from coop_cmp.losses.names import TERMS
+from coop_cmp.losses.names import TERMS, settings_of
 from coop_cmp.penalty import TermMixin, scope_of
 from tests.fake_gpu import CUDA, fake_gpu, on_fake_gpu
 from tests.trainers.conftest import CLASSES, METHODS, steps
@@ -35,6 +35,7 @@ def traced_step(trainer: Any) -> dict[str, Any]:
         trainer.learner.of_step = lambda step: chosen
     if isinstance(trainer, TermMixin):
         trainer._scope = scope_of(trainer.cfg, trainer.term)
+        trainer._settings = settings_of(trainer.cfg, trainer.term)
     with fake_gpu(mode):
         batch = {
             "img": torch.zeros(6, 3, 32, 32),
