@@ -3,6 +3,8 @@
 import copy
 import json
 import math
+import struct
+import zipfile
 
 import numpy as np
 import pytest
@@ -163,3 +165,14 @@ def test_outcomes_come_back_and_nothing_else_is_taken_for_them(tmp_path):
         np.savez(tmp_path / "broken.npz", **broken)
         with pytest.raises(UserError, match=r"broken\.npz: not the outcomes of a run"):
             read_outcomes(tmp_path / "broken.npz")
+
+
+def test_a_member_that_claims_more_than_memory_is_refused(tmp_path):
+    path = tmp_path / "p.npz"
+    header = np.lib.format.magic(1, 0)
+    with zipfile.ZipFile(path, "w") as archive:
+        text = "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 1000), }"
+        padded = text.ljust(117) + "\n"
+        archive.writestr("logits.npy", header + struct.pack("<H", len(padded)) + padded.encode())
+    with pytest.raises(UserError, match=r"p\.npz: not a readable npz"):
+        read_predictions(path)
