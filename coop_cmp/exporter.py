@@ -19,8 +19,10 @@ from torch import Tensor, nn
 from coop_cmp.clip import load_clip
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write, write_json
-from coop_cmp.posthoc import Temperature
-from coop_cmp.predictor import Calibrator, Predictor, load, quiet
+from coop_cmp.posthoc import Affine, Temperature
+from coop_cmp.posthoc.storage import Calibrator
+from coop_cmp.predictor import Predictor, load
+from coop_cmp.rebuild import quiet
 from coop_cmp.settings.defaults import OPENAI_NAMES
 
 TOLERANCE = 1e-5
@@ -31,16 +33,17 @@ def export(
 ) -> list[Path]:
     """Write a run's classifier as a safetensors file that needs nothing but open_clip.
 
-    It holds ``text_features`` [C, E] and ``scale``; its metadata, each as JSON, ``classnames``,
-    ``temperature``, ``model`` (arguments of ``open_clip.create_model``) and ``preprocess``
-    (arguments of ``open_clip.image_transform``). Weights that cannot be had by name are written
-    beside it, in a folder in open_clip's format. An image tower with learned tokens, as MaPLe's,
-    becomes a program of torch.export beside it, and ``model`` is its file's name.
+    It holds ``text_features`` [C, E], ``scale``, and to calibrate logits a ``factor`` (1 / T) and
+    an ``offset`` of each class [C]; its metadata, each as JSON, ``classnames``, ``temperature``
+    (null for vector scaling), ``model`` (arguments of ``open_clip.create_model``) and
+    ``preprocess`` (arguments of ``open_clip.image_transform``). Weights that cannot be had by name
+    are written beside it, in a folder in open_clip's format. An image tower with learned tokens, as
+    MaPLe's, becomes a program of torch.export beside it, and ``model`` is its file's name.
 
     Args:
         run: The run's directory.
         path: The file to write.
-        calibrator: The directory that ``python -m coop_cmp.calibrate temperature`` made of the run.
+        calibrator: What ``python -m coop_cmp.calibrate``, with temperature or vector, made of it.
 
     Returns:
         What was written.
@@ -52,14 +55,13 @@ def export(
     if path.suffix != ".safetensors":
         raise UserError(f"the exported file must be called *.safetensors, got {path.name}")
     model = load(run, calibrator=calibrator, device="cpu", precision="fp32")
-    if not isinstance(model.calibrator, Temperature | None):
-        raise UserError("only a temperature can be exported, no other calibrator")
+    factor, offset = _calibration(model)
     net = model.trainer.model.eval().requires_grad_(False)
     text, scale = _classifier(net, model.trainer.cfg.TRAINER.NAME)
     tower, written = _image_tower(model, path)
     about = {
         "classnames": model.classnames,
-        "temperature": model.calibrator.value if model.calibrator else 1.0,
+        "temperature": getattr(model.calibrator or Temperature(1.0), "value", None),
         "model": tower,
         "preprocess": _preprocessing(model.trainer.cfg),
         "trainer": model.trainer.cfg.TRAINER.NAME,
@@ -67,8 +69,23 @@ def export(
     }
     metadata = {key: json.dumps(value, ensure_ascii=False) for key, value in about.items()}
     with atomic_write(path) as file:
-        file.write(save({"text_features": text, "scale": scale}, metadata))
+        tensors = {"text_features": text, "scale": scale, "factor": factor, "offset": offset}
+        file.write(save(tensors, metadata))
     return [path, *written]
+
+
+def _calibration(model: Predictor) -> tuple[Tensor, Tensor]:
+    """The factors and offsets [C] that calibrate logits, if that is all a calibrator does."""
+    found = model.calibrator or Temperature(1.0)
+    count = len(model.classnames)
+    if isinstance(found, Temperature):
+        return torch.full((count,), 1 / found.value), torch.zeros(count)
+    if isinstance(found, Affine) and found.weight.ndim == 1:
+        return torch.tensor(found.weight).float(), torch.tensor(found.bias).float()
+    raise UserError(
+        "an exported file can hold a temperature or vector scaling, no other calibrator; use "
+        "coop_cmp.load(run, calibrator=...).predict"
+    )
 
 
 def _classifier(net: Any, name: str) -> tuple[Tensor, Tensor]:

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
-from importlib import import_module
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import torch
-from dassl.data.data_manager import build_data_loader
 from dassl.data.datasets import Datum, build_dataset
-from dassl.data.transforms import build_transform
-from dassl.engine import TRAINER_REGISTRY
 from PIL import Image
 from scipy.special import softmax
-from torch import Tensor
 
-from coop_cmp.clip import add_models
-from coop_cmp.config import resolve
-from coop_cmp.errors import UserError, closest
-from coop_cmp.posthoc import Temperature
+from coop_cmp.answers import Answers, image_files
+from coop_cmp.errors import UserError
+from coop_cmp.posthoc.storage import Calibrator, StoredCalibrator, read_calibrator
+from coop_cmp.rebuild import logits_of, quiet, rebuild
 from coop_cmp.results.identity import CALIBRATOR, Identity, read_identity
-from coop_cmp.results.own_data import IMAGE_SUFFIXES
 from coop_cmp.results.project import find_root
 from coop_cmp.results.records import (
     PREDICTIONS_FILE,
@@ -41,50 +27,6 @@ from coop_cmp.results.records import (
 from coop_cmp.selective import Threshold, choose_threshold
 from coop_cmp.settings.defaults import method_of
 
-Calibrator = Callable[[np.ndarray], np.ndarray]
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What a model says about N images.
-
-    Attributes:
-        images: Their paths, or their numbers for images without one.
-        classnames: The C names.
-        logits: Calibrated if a calibrator was given, shape [N, C].
-        threshold: The least confidence of an answer.
-    """
-
-    images: list[str]
-    classnames: list[str]
-    logits: np.ndarray
-    threshold: float = 0.0
-
-    @cached_property
-    def probabilities(self) -> np.ndarray:
-        """Class probabilities [N, C]."""
-        return softmax(self.logits.astype(np.float64), axis=1)
-
-    @property
-    def confidence(self) -> np.ndarray:
-        """The largest probability of each image [N]."""
-        return self.probabilities.max(1)
-
-    @property
-    def names(self) -> list[str | None]:
-        """The name of the likeliest class of each image; None below the threshold: don't know."""
-        best = self.probabilities.argmax(1)
-        sure = self.confidence >= self.threshold
-        return [self.classnames[k] if ok else None for k, ok in zip(best, sure, strict=True)]
-
-    def top(self, count: int = 5) -> list[list[tuple[str, float]]]:
-        """The likeliest classes of each image with their probabilities, the likeliest first."""
-        order = np.argsort(-self.probabilities, axis=1, kind="stable")[:, :count]
-        return [
-            [(self.classnames[k], float(row[k])) for k in ranked]
-            for row, ranked in zip(self.probabilities, order, strict=True)
-        ]
-
 
 class Predictor:
     """A trained model that is ready for images; :func:`load` makes it.
@@ -92,11 +34,15 @@ class Predictor:
     Attributes:
         trainer: The method's trainer, with what it has learned.
         calibrator: Maps logits [N, C] to calibrated ones.
+        zero_shot: The trainer of zero-shot CLIP whose logits the calibrator takes as well.
     """
 
-    def __init__(self, trainer: Any, calibrator: Calibrator | None = None) -> None:
+    def __init__(
+        self, trainer: Any, calibrator: Calibrator | None = None, zero_shot: Any = None
+    ) -> None:
         self.trainer = trainer
         self.calibrator = calibrator
+        self.zero_shot = zero_shot
 
     @property
     def classnames(self) -> list[str]:
@@ -116,7 +62,7 @@ class Predictor:
         """
         given = [images] if isinstance(images, str | Path | Image.Image) else list(images)
         with tempfile.TemporaryDirectory() as folder:
-            files = list(_files(given, Path(folder)))
+            files = list(image_files(given, Path(folder)))
             if not files:
                 raise UserError("no images to predict: name image files, or folders that hold some")
             logits = self.logits([Datum(str(path), 0) for _, path in files])
@@ -147,19 +93,8 @@ class Predictor:
 
     def logits(self, items: Sequence[Datum]) -> np.ndarray:
         """Calibrated logits [N, C] of listed images."""
-        trainer, cfg = self.trainer, self.trainer.cfg
-        trainer.dm.dataset.test = items
-        with quiet():
-            trainer.test_loader = build_data_loader(
-                cfg,
-                data_source=items,
-                batch_size=cfg.DATALOADER.TEST.BATCH_SIZE,
-                tfm=build_transform(cfg, is_train=False),
-                is_train=False,
-            )
-            trainer.test("test")
-        logits = torch.cat(trainer.evaluator.logits).numpy()
-        return self.calibrator(logits) if self.calibrator else logits
+        needed = [logits_of(t, items) for t in (self.trainer, self.zero_shot) if t is not None]
+        return self.calibrator(*needed) if self.calibrator else needed[0]
 
 
 def load(
@@ -176,8 +111,8 @@ def load(
     Args:
         run: The run's directory.
         classnames: Other classes than those of the run, for methods that take any.
-        calibrator: The directory that ``python -m coop_cmp.calibrate temperature`` made of the
-            run, or a function of logits [N, C].
+        calibrator: What ``python -m coop_cmp.calibrate`` made of the run or of a test of its model:
+            a directory, or the calibrator.safetensors in it; or a function of logits [N, C].
         device: ``cpu``, ``cuda``, ...; empty: the best there is.
         precision: ``fp32``, ``amp`` or ``fp16``; empty: that of the run.
         project: The checkout with the method's file; default: the current or this one.
@@ -196,90 +131,47 @@ def load(
         )
     if identity.training is not None:
         raise UserError(f'"{folder}" is a test of another run: load the run that was trained')
-    names = classnames or read_predictions(folder / PREDICTIONS_FILE).classnames
-    if isinstance(calibrator, str | Path):
-        calibrator = read_temperature(calibrator, identity)
-    with quiet():
-        here = {"DEVICE": device, **_other_precision(identity, precision)}
-        trainer = _build(identity, list(names), here, Path(project or find_root()).resolve())
-        if trainer.trainable:
+    stored = read_calibrator(calibrator) if isinstance(calibrator, str | Path) else None
+    names = _classes(folder, classnames, stored)
+
+    def make(of: Identity) -> Any:
+        here = {"DEVICE": device, **_other_precision(of, precision)}
+        with quiet():
+            return rebuild(of, names, here, Path(project or find_root()).resolve())
+
+    trainer = make(identity)
+    if trainer.trainable:
+        with quiet():
             trainer.load_model(str(folder))
     _refuse_other(folder, trainer)
-    return Predictor(trainer, calibrator)
+    if stored is None:
+        return Predictor(trainer, calibrator)  # type: ignore[arg-type]
+    stored.refuse_other(identity, trainer.facts()["checkpoint"])
+    if stored.zero_shot is None:
+        return Predictor(trainer, stored.calibrator)
+    zero_shot = make(stored.zero_shot)
+    if zero_shot.weights["digest"] != stored.zero_shot_weights:
+        raise UserError("the calibrator takes logits of other weights than those that are there")
+    return Predictor(trainer, stored.calibrator, zero_shot)
 
 
-def read_temperature(folder: str | Path, identity: Identity) -> Temperature:
-    """The temperature of a calibrated run, which must have been made of the run at hand."""
-    record = read_results(Path(folder, RESULTS_FILE))
-    found = Identity.from_record(record)
-    plain = {k: v for k, v in found.settings.items() if not k.startswith(CALIBRATOR)}
-    if len(plain) == len(found.settings):
-        raise UserError(f'"{folder}" is no calibrated run: python -m coop_cmp.calibrate makes one')
-    if words := Identity(plain, found.training).differences(identity):
-        raise UserError(f'"{folder}" calibrates another run ({words[0]})')
-    if "temperature" not in record["metrics"]:
-        name = found.settings[f"{CALIBRATOR}NAME"]
-        raise UserError(f'"{folder}": {name} leaves no function for new images; temperature does')
-    return Temperature(record["metrics"]["temperature"], record["metrics"]["temperature_error"])
+def _classes(
+    folder: Path, wanted: Sequence[str] | None, stored: StoredCalibrator | None
+) -> list[str]:
+    """The classes to predict: those that are wanted, of the calibrator or of the run."""
+    own = stored.classnames if stored else None
+    if own and wanted and own != list(wanted):
+        raise UserError(
+            f"the calibrator has values for each of the classes {', '.join(own)}, and cannot be "
+            "used for others; a temperature and SaLS can"
+        )
+    return list(wanted or own or read_predictions(folder / PREDICTIONS_FILE).classnames)
 
 
 def _other_precision(identity: Identity, precision: str) -> dict[str, str]:
     """The setting that changes a method's precision."""
     method = method_of(identity.settings["TRAINER.NAME"])
     return {f"TRAINER.{method.node}.PREC": precision} if precision and method else {}
-
-
-def _build(identity: Identity, classnames: list[str], here: dict[str, str], root: Path) -> Any:
-    """The run's trainer for some classes, without its data, with some settings of one's own."""
-    if str(root) not in sys.path:
-        sys.path.insert(0, str(root))
-    for package in ("trainers", "datasets"):  # they register what they hold
-        import_module(package)
-    add_models(root / "configs" / "models")
-    name = identity.settings["TRAINER.NAME"]
-    if name not in TRAINER_REGISTRY.registered_names():
-        hint = closest(name, TRAINER_REGISTRY.registered_names())
-        raise UserError(f"the run's trainer {name} is not in {root / 'trainers'}{hint}")
-    fixed: dict[str, Any] = {
-        "OUTPUT_DIR": "",
-        "MODEL.FEATURE_STORE": "",
-        "DATALOADER.NUM_WORKERS": 0,
-        "TEST.SPLIT": "test",
-        "TEST.FINAL_MODEL": "last_step",
-        "TEST.EVALUATOR": "Classification",
-    }
-    cfg = resolve(root, {}, {}, {**identity.settings, **fixed, **here})
-    cfg.freeze()
-
-    def no_data(trainer: Any) -> None:
-        dataset = SimpleNamespace(classnames=classnames, train_x=[], test=[], image_name=str)
-        trainer.dm = SimpleNamespace(dataset=dataset)
-        trainer.train_loader_x = trainer.val_loader = trainer.test_loader = None
-        trainer.num_classes, trainer.lab2cname = len(classnames), dict(enumerate(classnames))
-
-    kind = TRAINER_REGISTRY.get(name)
-    trainer = type(name, (kind,), {"build_data_loader": no_data})(cfg)
-    trainer.evaluator = _Collector()
-    return trainer
-
-
-class _Collector:
-    """Stands in the place of a trainer's evaluator and keeps all logits."""
-
-    split: str | None = None
-
-    def __init__(self) -> None:
-        self.facts: dict[str, Any] = {}
-        self.logits: list[Tensor] = []
-
-    def reset(self) -> None:
-        self.logits = []
-
-    def process(self, logits: Tensor, labels: Tensor) -> None:
-        self.logits.append(logits.detach().to("cpu", torch.float32))
-
-    def evaluate(self) -> dict[str, float]:
-        return {"images": float(sum(map(len, self.logits)))}
 
 
 def _refuse_other(folder: Path, trainer: Any) -> None:
@@ -294,28 +186,3 @@ def _refuse_other(folder: Path, trainer: Any) -> None:
         )
     if record["checkpoint"] != facts["checkpoint"]:
         raise UserError(f"{path} is of another model than the one beside it; do the run again")
-
-
-def _files(given: Iterable[str | Path | Image.Image], scratch: Path) -> Iterator[tuple[str, Path]]:
-    """Names and files of images; those without a file are stored without loss in a folder."""
-    for number, image in enumerate(given):
-        if isinstance(image, Image.Image):
-            path = scratch / f"{number}.png"
-            image.save(path)
-            yield str(number), path
-            continue
-        path = Path(image).expanduser()
-        if path.is_dir():
-            found = (file for file in path.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES)
-            yield from ((str(file), file) for file in sorted(found))
-        elif path.is_file():
-            yield str(path), path
-        else:
-            raise UserError(f"{path}: there is no such image or folder")
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep to itself what trainers print."""
-    with contextlib.redirect_stdout(io.StringIO()):
-        yield

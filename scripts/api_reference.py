@@ -13,6 +13,7 @@ MODULES = (
     "coop_cmp.metrics",
     "coop_cmp.posthoc",
     "coop_cmp.predictor",
+    "coop_cmp.answers",
     "coop_cmp.selective",
     "coop_cmp.exporter",
     "coop_cmp.results",

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import coop_cmp
 from coop_cmp.commands.export import main
@@ -49,8 +48,7 @@ def test_the_snippet_gives_the_probabilities_of_the_run(
     expected = coop_cmp.load(tmp_path / "run", precision="fp32").predict(image)
     assert left["about"]["classnames"] == expected.classnames
     np.testing.assert_allclose(left["probabilities"], expected.probabilities[0], atol=1e-5)
-    logits = left["scale"] * left["features"] @ left["text"].T
-    np.testing.assert_allclose(logits, expected.logits, atol=2e-5)
+    np.testing.assert_allclose(left["logits"], expected.logits, atol=1e-5)
 
 
 @pytest.mark.parametrize("trainer", ["CoCoOp", "BPEFT", "TPT"])
@@ -61,17 +59,23 @@ def test_a_method_without_a_fixed_classifier_is_refused(trainer, run, tmp_path):
     assert not list(tmp_path.glob("digits*"))
 
 
-def test_the_temperature_goes_with_it(run, pictures, tmp_path, monkeypatch, capsys):
+def test_temperature_and_vector_scaling_go_with_it(run, pictures, tmp_path, monkeypatch, capsys):
     run("run")
-    folder = calibrated(tmp_path / "run", tmp_path / "T")
-    file = str(tmp_path / "digits.safetensors")
-    assert main([str(tmp_path / "run"), file, "--calibrator", str(folder)]) == 0
-    assert f"wrote {file}" in capsys.readouterr().out
-    image = pictures / "test/tree/3.png"
-    left = by_snippet(image, tmp_path, monkeypatch)
-    plain = coop_cmp.load(tmp_path / "run").predict(image)
-    expected = torch.tensor(plain.logits / 2).softmax(-1)[0]
-    np.testing.assert_allclose(left["probabilities"], expected, atol=1e-5)
+    run("val", "--eval-only", f"--model-dir={tmp_path / 'run'}", "TEST.SPLIT", "val")
+    file, image = str(tmp_path / "digits.safetensors"), pictures / "test/tree/3.png"
+    for method, labels in (("temperature", "fixed:2"), ("vector", "val"), ("histogram", "val")):
+        folder = calibrated(tmp_path / "run", tmp_path / method, method, labels)
+        arguments = [str(tmp_path / "run"), file, "--calibrator", str(folder)]
+        if method == "histogram":
+            with pytest.raises(UserError, match="a temperature or vector scaling, no other"):
+                main(arguments)
+            continue
+        assert main(arguments) == 0
+        assert f"wrote {file}" in capsys.readouterr().out
+        left = by_snippet(image, tmp_path, monkeypatch)
+        assert left["about"]["temperature"] == (2 if method == "temperature" else None)
+        expected = coop_cmp.load(tmp_path / "run", calibrator=folder).predict(image)
+        np.testing.assert_allclose(left["probabilities"], expected.probabilities[0], atol=1e-5)
 
 
 def test_what_open_clip_cannot_do_is_refused(run, tmp_path):

@@ -57,10 +57,12 @@ def test_images_in_memory_single_files_and_other_classes(trained, pictures):
     np.testing.assert_allclose(other.logits[:, 0], by_path.logits[:, 1], atol=1e-5)
 
 
-def calibrated(trained: Path, folder: Path) -> Path:
-    """What the calibrate command leaves of a run, with T = 2."""
-    arguments = ["temperature", str(trained), "--labels", "fixed:2", "--output", str(folder)]
-    assert calibrate([*arguments, "--runs", str(trained)]) == 0
+def calibrated(
+    trained: Path, folder: Path, method: str = "temperature", labels: str = "fixed:2"
+) -> Path:
+    """What the calibrate command leaves of a run, from the runs beside it."""
+    arguments = [method, str(trained), "--labels", labels, "--output", str(folder)]
+    assert calibrate([*arguments, "--runs", str(trained.parent)]) == 0
     return folder
 
 
@@ -76,7 +78,7 @@ def test_a_calibrated_run_is_a_calibrator_of_the_run_it_was_made_of(
     run("other", "OPTIM.LR", "0.5")
     with pytest.raises(UserError, match=r"calibrates another run \(OPTIM\.LR is 0\.5"):
         coop_cmp.load(trained, calibrator=calibrated(tmp_path / "other", tmp_path / "b"))
-    with pytest.raises(UserError, match="no calibrated run"):
+    with pytest.raises(UserError, match="there is no calibrator"):
         coop_cmp.load(trained, calibrator=trained)
     with pytest.raises(UserError, match="load the run it was made from"):
         coop_cmp.load(folder)

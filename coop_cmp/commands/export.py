@@ -15,7 +15,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("run", help="directory of a trained run")
     parser.add_argument("file", help="the file to write, *.safetensors")
     parser.add_argument(
-        "--calibrator", metavar="RUN", help="what python -m coop_cmp.calibrate made of the run"
+        "--calibrator",
+        metavar="FILE",
+        help="what python -m coop_cmp.calibrate (temperature or vector) made of the run",
     )
     args = parser.parse_args(arguments)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from coop_cmp.cli import guarded
 
 if TYPE_CHECKING:
-    from coop_cmp.predictor import Answers
+    from coop_cmp.answers import Answers
 
 DONT_KNOW = "don't know"
 
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("run", help="directory of a trained run")
     add("images", nargs="+", help="image files, or folders with images")
-    add("--calibrator", metavar="RUN", help="what python -m coop_cmp.calibrate made of the run")
+    add("--calibrator", metavar="FILE", help="what python -m coop_cmp.calibrate made of the run")
     add("--classes", nargs="+", metavar="NAME", help="other classes than those of the run")
     add("--top", type=int, default=5, metavar="K", help="classes per image (%(default)s)")
     add("--threshold", type=float, metavar="P", help="don't know below this confidence")

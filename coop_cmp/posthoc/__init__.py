@@ -5,14 +5,16 @@ to calibrated logits; SaLS and DAC need no labels.
 """
 
 from coop_cmp.posthoc.affine import Affine, fit_dirichlet, fit_vector
-from coop_cmp.posthoc.dac import class_factors, scale_by_class
-from coop_cmp.posthoc.onevsrest import OneVsRest, fit_histogram, fit_isotonic
+from coop_cmp.posthoc.dac import DAC, class_factors
+from coop_cmp.posthoc.onevsrest import Histogram, Isotonic, fit_histogram, fit_isotonic
 from coop_cmp.posthoc.sals import scale_to_zero_shot
 from coop_cmp.posthoc.temperature import Temperature, fit_temperature
 
 __all__ = [
+    "DAC",
     "Affine",
-    "OneVsRest",
+    "Histogram",
+    "Isotonic",
     "Temperature",
     "class_factors",
     "fit_dirichlet",
@@ -20,6 +22,5 @@ __all__ = [
     "fit_isotonic",
     "fit_temperature",
     "fit_vector",
-    "scale_by_class",
     "scale_to_zero_shot",
 ]

@@ -30,6 +30,6 @@ def same_classes(fitted: int, logits: np.ndarray) -> np.ndarray:
     if logits.ndim != 2 or logits.shape[1] != fitted:
         raise UserError(
             f"this calibrator has values for each of {fitted} classes and cannot be used on "
-            f"logits of shape {logits.shape}; temperature, SaLS and DAC can"
+            f"logits of shape {logits.shape}; a temperature and SaLS can"
         )
     return logits

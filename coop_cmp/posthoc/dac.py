@@ -3,12 +3,30 @@ ICML 2024."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from coop_cmp.errors import UserError
+from coop_cmp.posthoc.checks import same_classes
 
 NEIGHBOURS = 5
 SAME_CLASS = 0.05  # a class closer than this to a base class is one
+
+
+@dataclass(frozen=True)
+class DAC:
+    """A factor for each class [C], as :func:`class_factors` finds them."""
+
+    factors: np.ndarray
+
+    def __call__(self, logits: np.ndarray) -> np.ndarray:
+        """Each sample's logits [N, C] times the factor of the class it is predicted as.
+
+        What is predicted does not change.
+        """
+        logits = same_classes(len(self.factors), logits)
+        return logits * self.factors[logits.argmax(1)][:, None]
 
 
 def class_factors(
@@ -41,19 +59,6 @@ def class_factors(
     zero_shot_distances = _nearest(zero_shot, zero_shot_base, neighbours)
     factors = np.exp(zero_shot_distances.mean(1) - distances.mean(1))
     return np.where(distances[:, 0] < SAME_CLASS, 1.0, factors)
-
-
-def scale_by_class(logits: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    """Each sample's logits [N, C] times the factor of the class it is predicted as.
-
-    What is predicted does not change.
-    """
-    logits = np.asarray(logits, dtype=np.float64)
-    if logits.ndim != 2 or factors.shape != logits.shape[1:]:
-        raise UserError(
-            f"expected logits [N, C] and factors [C], got {logits.shape} and {factors.shape}"
-        )
-    return logits * factors[logits.argmax(1)][:, None]
 
 
 def _nearest(features: np.ndarray, base: np.ndarray, count: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from coop_cmp.errors import UserError
 from coop_cmp.posthoc.affine import fit_dirichlet, fit_vector
-from coop_cmp.posthoc.dac import class_factors, scale_by_class
+from coop_cmp.posthoc.dac import DAC, class_factors
 from coop_cmp.posthoc.onevsrest import fit_histogram, fit_isotonic
 from coop_cmp.posthoc.runs import Archive, Calibrated, StoredRun
 from coop_cmp.posthoc.sals import scale_to_zero_shot
@@ -54,7 +54,7 @@ def calibrate(method: str, run: StoredRun, sources: Sources) -> Calibrated:
         return _dac(run, sources)
     kind, _, value = sources.labels.partition(":")
     if kind == "fixed":
-        return _fixed(method, run, value)
+        return _fixed(method, value)
     fitted_on = list(sources.fit) or find_labels(run, sources)
     for source in fitted_on:
         refuse_as_source(source, run)
@@ -63,7 +63,7 @@ def calibrate(method: str, run: StoredRun, sources: Sources) -> Calibrated:
     name = method if kind == "val" else f"{method}-{kind}"
     if method == "temperature":
         found = fit_temperature(logits, labels, PRIOR if kind == "map" else None)
-        return _scaled(run, found, name, kind)
+        return _scaled(found, name, kind)
     if kind == "map":
         raise UserError(f"--labels map is a prior of the temperature; {method} has none")
     if any(source.predictions.classnames != run.predictions.classnames for source in fitted_on):
@@ -71,9 +71,9 @@ def calibrate(method: str, run: StoredRun, sources: Sources) -> Calibrated:
             f"{method} has values for each class, and {run.folder} has other classes than those it "
             "would be fitted on; temperature, SaLS and DAC can be used there"
         )
-    after = FITS[method](logits, labels)(run.predictions.logits)
+    fitted = FITS[method](logits, labels)
     notes = (f"{method} fitted on {len(labels)} labels",)
-    return Calibrated(after, name, kind, len(labels), notes=notes)
+    return Calibrated(fitted, name, kind, len(labels), notes=notes)
 
 
 def find_labels(run: StoredRun, sources: Sources) -> list[StoredRun]:
@@ -126,7 +126,7 @@ def _folds(run: StoredRun, archive: Archive) -> list[StoredRun]:
     )
 
 
-def _fixed(method: str, run: StoredRun, value: str) -> Calibrated:
+def _fixed(method: str, value: str) -> Calibrated:
     if method != "temperature":
         raise UserError(f"--labels fixed:T gives a temperature; {method} takes none")
     try:
@@ -136,16 +136,15 @@ def _fixed(method: str, run: StoredRun, value: str) -> Calibrated:
     if not 0 < temperature < float("inf"):
         raise UserError(f"--labels fixed:T needs a number above 0, such as fixed:1.16, got {value}")
     name = f"temperature-fixed{temperature:g}"
-    return _scaled(run, Temperature(temperature), name, f"fixed:{temperature:g}")
+    return _scaled(Temperature(temperature), name, f"fixed:{temperature:g}")
 
 
-def _scaled(run: StoredRun, found: Temperature, name: str, source: str) -> Calibrated:
+def _scaled(found: Temperature, name: str, source: str) -> Calibrated:
     numbers = {"temperature": found.value, "temperature_error": found.error}
     note = f"T = {found.value:.4g}"
     if found.labels:
         note += f", standard error {found.error:.1%} of it, from {found.labels} labels"
-    logits = found(run.predictions.logits)
-    return Calibrated(logits, name, source, found.labels, numbers, (note,))
+    return Calibrated(found, name, source, found.labels, numbers, (note,))
 
 
 def _sals(run: StoredRun, sources: Sources) -> Calibrated:
@@ -156,8 +155,8 @@ def _sals(run: StoredRun, sources: Sources) -> Calibrated:
         zero_shot.predictions.labels, run.predictions.labels
     ):
         raise UserError(f"{zero_shot.folder}: other images than those of {run.folder}")
-    logits = scale_to_zero_shot(run.predictions.logits, zero_shot.predictions.logits)
-    return Calibrated(logits, "sals", "none", notes=("scaled to the range of zero-shot logits",))
+    notes = ("scaled to the range of zero-shot logits",)
+    return Calibrated(scale_to_zero_shot, "sals", "none", notes=notes, zero_shot=zero_shot)
 
 
 def _dac(run: StoredRun, sources: Sources) -> Calibrated:
@@ -178,9 +177,9 @@ def _dac(run: StoredRun, sources: Sources) -> Calibrated:
         _text_features(r) for r in (run, zero_shot, base, zero_shot_base)
     )
     factors = class_factors(tuned, plain, tuned_base, plain_base)
-    logits = scale_by_class(run.predictions.logits, factors)
+    notes = (f"mean factor {factors.mean():.3f}",)
     numbers = {"dac_factor": float(factors.mean())}
-    return Calibrated(logits, "dac", "none", 0, numbers, (f"mean factor {factors.mean():.3f}",))
+    return Calibrated(DAC(factors), "dac", "none", 0, numbers, notes)
 
 
 def _text_features(run: StoredRun) -> np.ndarray:

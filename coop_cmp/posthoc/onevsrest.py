@@ -6,7 +6,6 @@ Each class is calibrated against all others, and the results are divided by thei
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,30 +15,39 @@ from coop_cmp.errors import UserError
 from coop_cmp.posthoc.checks import check_logits, same_classes
 
 SMALLEST = 1e-12  # a probability of 0 has no logarithm
-Curve = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
-class OneVsRest:
-    """A curve for each class, from its probability to a calibrated one."""
+class Histogram:
+    """For each class and bin of probabilities the calibrated one [C, B]; NaN: as it was."""
 
-    curves: tuple[Curve, ...]
+    shares: np.ndarray
     labels: int
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
-        """Logarithms [N, C] of the calibrated probabilities; predictions may change.
-
-        A sample to which no class is left keeps its own probabilities.
-        """
-        before = softmax(same_classes(len(self.curves), logits), axis=1)
-        columns = [curve(before[:, k]) for k, curve in enumerate(self.curves)]
-        after = np.stack(columns, axis=1)
-        total = after.sum(1, keepdims=True)
-        after = np.where(total > 0, after / np.where(total > 0, total, 1), before)
-        return np.log(after.clip(min=SMALLEST))
+        """Logarithms [N, C] of the calibrated probabilities; predictions may change."""
+        before = softmax(same_classes(len(self.shares), logits), axis=1)
+        n_classes, n_bins = self.shares.shape
+        after = self.shares[np.arange(n_classes), _bin(before, n_bins)]
+        return _logarithms(before, np.where(np.isnan(after), before, after))
 
 
-def fit_histogram(logits: np.ndarray, labels: np.ndarray, n_bins: int = 10) -> OneVsRest:
+@dataclass(frozen=True)
+class Isotonic:
+    """For each class the corners of a rising curve: probabilities [C, K] and calibrated ones."""
+
+    corners: np.ndarray
+    heights: np.ndarray
+    labels: int
+
+    def __call__(self, logits: np.ndarray) -> np.ndarray:
+        """Logarithms [N, C] of the calibrated probabilities; predictions may change."""
+        before = softmax(same_classes(len(self.corners), logits), axis=1)
+        curves = zip(before.T, self.corners, self.heights, strict=True)
+        return _logarithms(before, np.stack([np.interp(*curve) for curve in curves], axis=1))
+
+
+def fit_histogram(logits: np.ndarray, labels: np.ndarray, n_bins: int = 10) -> Histogram:
     """Histogram binning: in each of some equal bins, the share of the class among its samples.
 
     A bin without samples keeps the probabilities that fall into it.
@@ -51,17 +59,17 @@ def fit_histogram(logits: np.ndarray, labels: np.ndarray, n_bins: int = 10) -> O
     """
     if isinstance(n_bins, bool) or not isinstance(n_bins, int) or n_bins < 1:
         raise UserError(f"n_bins must be a whole number from 1, got {n_bins!r}")
+    logits, labels = check_logits(logits, labels)
+    bins = _bin(softmax(logits, axis=1), n_bins)
+    shares = np.full((logits.shape[1], n_bins), np.nan)
+    for k, row in enumerate(shares):
+        counts = np.bincount(bins[:, k], minlength=n_bins)
+        hits = np.bincount(bins[:, k], labels == k, n_bins)
+        np.divide(hits, counts, out=row, where=counts > 0)
+    return Histogram(shares, len(labels))
 
-    def curve(probability: np.ndarray, is_class: np.ndarray) -> Curve:
-        counts = np.bincount(_bin(probability, n_bins), minlength=n_bins)
-        hits = np.bincount(_bin(probability, n_bins), is_class, n_bins)
-        share = hits / np.maximum(counts, 1)
-        return lambda p: np.where(counts[_bin(p, n_bins)] > 0, share[_bin(p, n_bins)], p)
 
-    return _fit(logits, labels, curve)
-
-
-def fit_isotonic(logits: np.ndarray, labels: np.ndarray) -> OneVsRest:
+def fit_isotonic(logits: np.ndarray, labels: np.ndarray) -> Isotonic:
     """Isotonic regression: the best curve that never falls, by scikit-learn.
 
     Args:
@@ -73,22 +81,26 @@ def fit_isotonic(logits: np.ndarray, labels: np.ndarray) -> OneVsRest:
     except ImportError as error:
         raise UserError("isotonic needs scikit-learn: pip install scikit-learn") from error
 
-    def curve(probability: np.ndarray, is_class: np.ndarray) -> Curve:
-        model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
-        return model.fit(probability, is_class).predict
-
-    return _fit(logits, labels, curve)
-
-
-def _fit(
-    logits: np.ndarray, labels: np.ndarray, curve: Callable[[np.ndarray, np.ndarray], Curve]
-) -> OneVsRest:
     logits, labels = check_logits(logits, labels)
-    probabilities = softmax(logits, axis=1)
-    classes = range(logits.shape[1])
-    curves = [curve(probabilities[:, k], (labels == k).astype(float)) for k in classes]
-    return OneVsRest(tuple(curves), len(labels))
+    curves = []
+    for k, probability in enumerate(softmax(logits, axis=1).T):
+        model = IsotonicRegression(y_min=0, y_max=1).fit(probability, (labels == k).astype(float))
+        curves.append((model.X_thresholds_, model.y_thresholds_))
+    longest = max(len(corners) for corners, _ in curves)
+    # The last corner is repeated, beyond which a curve is level anyway.
+    corners, heights = (
+        np.stack([np.pad(part, (0, longest - len(part)), "edge") for part in parts])
+        for parts in zip(*curves, strict=True)
+    )
+    return Isotonic(corners, heights, len(labels))
 
 
 def _bin(probability: np.ndarray, n_bins: int) -> np.ndarray:
     return np.minimum((probability * n_bins).astype(int), n_bins - 1)
+
+
+def _logarithms(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Of probabilities [N, C] divided by their sum; a sample without any keeps those before."""
+    total = after.sum(1, keepdims=True)
+    after = np.where(total > 0, after / np.where(total > 0, total, 1), before)
+    return np.log(after.clip(min=SMALLEST))

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from coop_cmp.errors import UserError
+from coop_cmp.posthoc.storage import Calibrator, StoredCalibrator, write_calibrator
+from coop_cmp.posthoc.temperature import Temperature
 from coop_cmp.results.frame import find_results
 from coop_cmp.results.identity import CALIBRATOR, Identity, calibrated, claim
 from coop_cmp.results.records import (
@@ -121,23 +123,25 @@ class Archive:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """What a calibrator made of a run.
+    """What a calibrator has found for a run.
 
     Attributes:
-        logits: Calibrated, [N, C].
+        calibrator: What was found.
         name: Of the calibrator, in the frame and in paths.
         source: Where its labels are from; "none" if it needs none.
         labels: How many labels it took.
         numbers: What it found, such as a temperature.
         notes: The same for people.
+        zero_shot: The test of zero-shot CLIP that it takes logits of.
     """
 
-    logits: np.ndarray
+    calibrator: Calibrator
     name: str
     source: str
     labels: int = 0
     numbers: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    zero_shot: StoredRun | None = None
 
 
 def store_calibrated(
@@ -147,7 +151,7 @@ def store_calibrated(
 
     Args:
         run: The run that was calibrated.
-        result: The calibrated logits.
+        result: Its calibrator.
         output: The new run's folder; None for one beside the run, named after the calibrator.
         redo: Replace a run that is there.
     """
@@ -160,9 +164,10 @@ def store_calibrated(
     if folder.resolve() == run.folder.resolve():
         raise UserError(f"--output {output} is the run itself; name another directory")
     identity = calibrated(Identity.from_record(run.record), result.name, result.source)
-    claim(folder, identity, redo)
     predictions = run.predictions
-    logits = result.logits.astype(np.float32)
+    needed = [r.predictions.logits for r in (run, result.zero_shot) if r]
+    logits = result.calibrator(*needed).astype(np.float32)
+    claim(folder, identity, redo)
     samples = Samples(logits, predictions.labels, from_logits=True)
     bins = run.settings.get("TEST.N_BINS", 10), run.settings.get("TEST.BIN_CLOSED", "right")
     metrics = measure(samples, TOP_LABEL, *bins)
@@ -182,8 +187,23 @@ def store_calibrated(
     )
     write_predictions(folder / PREDICTIONS_FILE, logits, predictions.labels, predictions.classnames)
     write_outcomes(folder / OUTCOMES_FILE, outcomes)
+    write_calibrator(folder, _for_run(run, result))
     write_results(folder / RESULTS_FILE, record)
     return folder, record
+
+
+def _for_run(run: StoredRun, result: Calibrated) -> StoredCalibrator:
+    """The calibrator with all that says which model it is for."""
+    other = result.zero_shot
+    by_class = other is None and not isinstance(result.calibrator, Temperature)
+    return StoredCalibrator(
+        result.calibrator,
+        Identity.from_record(run.record),
+        run.record["checkpoint"],
+        run.predictions.classnames if by_class else None,
+        Identity.from_record(other.record) if other else None,
+        other.record["weights"].get("digest") if other else None,
+    )
 
 
 def beside(folder: Path, name: str) -> Path:

@@ -22,6 +22,7 @@ from coop_cmp.losses.names import TERMS, split_trainer
 from coop_cmp.settings import METHODS, SETTINGS, is_free
 
 RUN_FILE = "run.json"
+CALIBRATOR_FILE = "calibrator.safetensors"
 CALIBRATOR = "CALIBRATOR."  # how the keys of a post-hoc calibrator begin
 _MISSING = "(not set)"
 
@@ -229,7 +230,8 @@ def clear(directory: Path) -> None:
 
 def _of_a_run(directory: Path) -> Iterable[Path]:
     """What a run has left in its directory, beside its log."""
-    files = [directory / name for name in ("results.json", "outcomes.npz", "predictions.npz")]
+    names = ("results.json", "outcomes.npz", "predictions.npz", CALIBRATOR_FILE)
+    files = [directory / name for name in names]
     yield from (file for file in files if file.exists())
     models = {file.parent for file in directory.glob("*/model*.pth.tar*")}
     yield from sorted(models)

@@ -12,13 +12,13 @@ from scipy.special import log_softmax, softmax
 
 from coop_cmp.errors import UserError
 from coop_cmp.posthoc import (
+    DAC,
     class_factors,
     fit_dirichlet,
     fit_histogram,
     fit_isotonic,
     fit_temperature,
     fit_vector,
-    scale_by_class,
     scale_to_zero_shot,
 )
 
@@ -229,7 +229,7 @@ def test_temperature_sals_and_dac_keep_every_prediction():
     scaled = [
         fit_temperature(3 * logits, labels)(3 * logits),
         scale_to_zero_shot(3 * logits, sample(2000, seed=2)[0]),
-        scale_by_class(3 * logits, np.linspace(0.2, 1.1, 8)),
+        DAC(np.linspace(0.2, 1.1, 8))(3 * logits),
     ]
     for result in scaled:
         assert (result.argmax(1) == logits.argmax(1)).all()
@@ -252,13 +252,13 @@ def test_dac_follows_its_definition():
     assert factors[3] == 1
     logits = np.array([[1.0, 5.0, 2.0, 0.0], [9.0, 1.0, 1.0, 1.0]])
     expected_logits = logits * factors[[1, 0]][:, None]
-    np.testing.assert_allclose(scale_by_class(logits, factors), expected_logits)
+    np.testing.assert_allclose(DAC(factors)(logits), expected_logits)
 
 
 @pytest.mark.parametrize("name", ["vector", "dirichlet", "isotonic", "histogram"])
 def test_values_for_each_class_do_not_serve_other_classes(name):
     fitted = FITS[name](*sample(200))
-    with pytest.raises(UserError, match=r"each of 8 classes .* temperature, SaLS and DAC can"):
+    with pytest.raises(UserError, match=r"each of 8 classes .* a temperature and SaLS can"):
         fitted(sample(10, classes=5)[0])
 
 
