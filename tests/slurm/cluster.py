@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue")
+MUNGE = ("key-file", "pid-file", "seed-file")
 NODE = socket.gethostname().partition(".")[0]
 
 # cred_expire is how long a requeued job waits before it may start again.
@@ -60,9 +61,33 @@ def why_not() -> str:
     return f"no {', '.join(missing)}: apt-get install slurm-wlm munge" if missing else ""
 
 
+class Cluster:
+    """The daemons of a cluster; ``config`` is the ``slurm.conf`` for ``SLURM_CONF``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.config = folder, folder / "slurm.conf"
+        munge = [f"--{n}={folder / 'munge'}.{n[:-5]}" for n in MUNGE]
+        self.commands = {
+            "munged": ["--foreground", "--force", *munge, f"--socket={folder}/munge.socket"],
+            "slurmctld": ["-D", "-f", str(self.config)],
+            "slurmd": ["-D", "-f", str(self.config)],
+        }
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str) -> None:
+        with open(self.folder / f"{name}.log", "ab") as log:
+            command = [name, *self.commands[name]]
+            self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def stop(self, name: str) -> None:
+        process = self.processes.pop(name)
+        process.terminate()
+        process.wait()
+
+
 @contextmanager
-def running(folder: Path, cpus: int = 4, array: int = 1001) -> Iterator[Path]:
-    """A cluster while the block runs; gives the ``slurm.conf`` for ``SLURM_CONF``.
+def running(folder: Path, cpus: int = 4, array: int = 1001) -> Iterator[Cluster]:
+    """A cluster while the block runs.
 
     Raises:
         RuntimeError: It did not come up; the message holds the end of its logs.
@@ -70,32 +95,24 @@ def running(folder: Path, cpus: int = 4, array: int = 1001) -> Iterator[Path]:
     for name in ("state", "spool"):
         (folder / name).mkdir(parents=True)
     folder.chmod(0o755)
-    key, config = folder / "munge.key", folder / "slurm.conf"
+    cluster = Cluster(folder)
+    key, config = folder / "munge.key", cluster.config
     key.write_bytes(os.urandom(1024))
     key.chmod(0o600)
     config.write_text(
         CONFIG.format(node=NODE, folder=folder, ports=_free_ports(2), cpus=cpus, array=array)
     )
-    munge = [f"--{n}={folder / 'munge'}.{n[:-5]}" for n in ("key-file", "pid-file", "seed-file")]
-    commands = [
-        ["munged", "--foreground", "--force", *munge, f"--socket={folder}/munge.socket"],
-        ["slurmctld", "-D", "-f", str(config)],
-        ["slurmd", "-D", "-f", str(config)],
-    ]
-    processes: list[subprocess.Popen[bytes]] = []
     try:
-        for command in commands:
-            with open(folder / f"{command[0]}.log", "wb") as log:
-                processes.append(subprocess.Popen(command, stdout=log, stderr=log))
+        for name in cluster.commands:
+            cluster.start(name)
             _wait_for(folder / "munge.socket")
         _wait_until(config, ["sinfo", "--noheader", "--format=%T"], "idle")
-        yield config
+        yield cluster
         _slurm(config, ["scancel", "--quiet", f"--user={os.getuid()}"])
         _wait_until(config, ["squeue", "--noheader"], "")  # else its processes would outlive it
     finally:
-        for process in reversed(processes):
-            process.terminate()
-            process.wait()
+        for name in reversed(list(cluster.processes)):
+            cluster.stop(name)
 
 
 def _free_ports(count: int) -> list[int]:
@@ -128,8 +145,8 @@ def _wait_until(config: Path, command: list[str], answer: str) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with running(Path(sys.argv[1]).resolve()) as path:
-        print(f"export SLURM_CONF={path}", flush=True)
+    with running(Path(sys.argv[1]).resolve()) as cluster:
+        print(f"export SLURM_CONF={cluster.config}", flush=True)
         try:
             while True:
                 time.sleep(3600)

@@ -17,7 +17,7 @@ from coop_cmp.results.project import Project
 from coop_cmp.sweep.grid import Grid
 from coop_cmp.sweep.launcher import Settings
 from coop_cmp.sweep.slurm.submission import submit
-from tests.slurm.cluster import NODE
+from tests.slurm.cluster import NODE, Cluster
 from tests.sweep.conftest import FAKE_TRAIN, behave, calls, start_sweep, wait_until
 
 ONE = ("--slurm", "cpus_per_task=1", "--jobs", "8")
@@ -45,7 +45,7 @@ def scontrol(*words: str) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def limited(cluster: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def limited(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A sweep whose first try is too long for its time; it takes a while, beside the other tests.
 
     Slurm looks at time limits twice a minute.
@@ -189,6 +189,21 @@ os.execv("{shutil.which("sbatch")}", ["sbatch", *sys.argv[1:]])
     assert code == 0, output
     assert "2 not submitted yet" in output
     assert calls(root) == [SEED.format(seed) for seed in "1234"]
+
+
+def test_a_controller_that_is_away_for_a_while_is_waited_for(root, cluster):
+    behave(root, {1: ["slow"]})
+    process = start_sweep(root, "--seeds", "1", "2", "--targets", "digits_noise", *ONE)
+    wait_until(lambda: calls(root) != [])
+    cluster.stop("slurmctld")
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "does not answer" in line:
+            break
+    cluster.start("slurmctld")
+    output, _ = process.communicate(timeout=90)
+    assert process.returncode == 0, output
+    assert len(calls(root)) == 4
 
 
 def test_at_its_time_limit_a_job_is_requeued_and_goes_on(limited):

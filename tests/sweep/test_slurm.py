@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,23 @@ def test_what_sbatch_is_told_and_why_it_refuses(root, monkeypatch):
     assert read_all(Project(root, root / "output")) == []
 
 
+@pytest.mark.parametrize("others", ["", "3|N/A|mine|COMPLETING|None"])
+def test_a_queue_that_is_full_is_waited_for_as_long_as_something_is_in_it(
+    root, monkeypatch, others
+):
+    limit = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+    command(root / "bin", "squeue", f"echo '{others}'")
+    command(root / "bin", "sbatch", f'echo "sbatch: error: {limit}" >&2; exit 1')
+    monkeypatch.setenv("PATH", str(root / "bin"), prepend=os.pathsep)
+    progress = attach.Progress(3, 0, 1, Estimator())
+    attachment = attach.Attachment(Project(root, root / "output"), Settings(), progress, RUNS, {})
+    attachment.look()
+    with nullcontext() if others else pytest.raises(queue.Refused, match="submit limit"):
+        attachment.submit()
+    assert attachment.full
+    assert f"{len(RUNS)} not submitted yet" in attachment.status()
+
+
 def test_commands_for_any_scheduler_do_the_runs_in_any_order(root, capsys):
     more = ("--seeds", "1", "2", "--targets", "digits_noise")
     assert main(arguments(root, *more, "--dry-run", "--commands")) == 0
@@ -213,7 +231,7 @@ def test_the_queue_knows_more_than_a_lock(tmp_path, monkeypatch, other, locked, 
 def test_ctrl_c_asks_whether_to_cancel(root, record, monkeypatch, answer, cancelled):
     gone: list[str] = []
     task = queue.Task(7, 0, record.name, "RUNNING", "None")
-    monkeypatch.setattr(queue, "tasks", lambda prefix: [task])
+    monkeypatch.setattr(queue, "tasks", lambda: [task])
     monkeypatch.setattr(queue, "cancel", lambda tasks: gone.extend(task.id for task in tasks))
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", lambda prompt: answer)

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from coop_cmp.errors import UserError
 from coop_cmp.results.project import Project
 from coop_cmp.results.run import Run
 from coop_cmp.sweep.failures import Failure, report_failures
@@ -62,15 +61,18 @@ class Attachment:
         self.held: dict[Run, Holder] = {}
         self.lost: dict[Run, tuple[Holder, float]] = {}  # whose job has left the queue, since when
         self.failures: dict[Run, Failure] = {}
+        self.alone = True  # whether this user had nothing in the queue
         self.full = False  # whether the queue took no more
 
     def look(self) -> None:
         """Read the records and the queue: who has which run."""
         records = {record.name: record for record in submission.read_all(self.project)}
         found: dict[Run, Holder] = {}
-        for task in queue.tasks(submission.PREFIX):
+        tasks = queue.tasks()
+        self.alone = not tasks
+        for task in tasks:
             if (record := records.get(task.name)) is None:
-                continue  # another output's
+                continue  # another output's, or nothing of ours
             if task.reason == "JobHeldUser" and record.abandoned:
                 record.release(task.array)
             for run in record.jobs[task.index]:
@@ -83,7 +85,7 @@ class Attachment:
 
     def report_ended(self) -> None:
         """Tell why runs of jobs that ended unattended are still open, and forget old arrays."""
-        there = {task.name for task in queue.tasks(submission.PREFIX)}
+        there = {task.name for task in queue.tasks()}
         last: dict[Run, tuple[Submission, int]] = {}
         records = [r for r in submission.read_all(self.project) if r.released or r.abandoned]
         for record in records:
@@ -148,7 +150,7 @@ class Attachment:
                 arrays[:0] = [replace(array, jobs=part) for part in (jobs[:half], jobs[half:])]
                 return
             self.full = True
-            if not self.held:
+            if self.alone:  # else what is there will end
                 raise
             return
         self.look()
@@ -225,12 +227,11 @@ def _wait(attachment: Attachment) -> list[Failure]:
         time.sleep(pause)
         try:
             attachment.look()
-        except UserError as error:  # a controller that restarts answers again
-            status = f"slurm  does not answer ({error})"
-        else:
             attachment.settle()
             attachment.submit()
             status = attachment.status()
+        except queue.Away as error:
+            status = f"slurm  does not answer ({error})"
         pause = POLLS[0] if status != said else min(1.5 * pause, POLLS[1])
         if status != said:
             attachment.progress.say(status)

@@ -15,6 +15,7 @@ from coop_cmp.errors import UserError
 DEFAULT_ARRAY = 1001  # Slurm's own, where it cannot be asked
 _FORMAT = "%F|%K|%j|%T|%r"
 _LIMIT = re.compile(r"SubmitJob\w*Limit|job submit limit")
+_AWAY = re.compile(r"contact slurm controller|[Tt]imed out|temporarily|[Cc]onnection refused")
 _ASK_AGAIN = 30.0
 
 
@@ -22,12 +23,17 @@ class Refused(UserError):
     """sbatch said no because too many jobs are queued already."""
 
 
+class Away(UserError):
+    """The controller does not answer, which it may do again."""
+
+
 @dataclass(frozen=True)
 class Task:
-    """One job of an array, as the queue shows it.
+    """One job, as the queue shows it.
 
     Attributes:
         array: Number of the array job; of two with the same run the lower was first.
+        index: Its place in the array, -1 for a job that is in none.
         name: The array's name.
         state: ``PENDING``, ``RUNNING`` and so on.
         reason: Why it is pending.
@@ -56,18 +62,18 @@ def call(*command: str, text: str = "") -> str:
         raise UserError(f"--slurm: no {command[0]} here; submit where Slurm is") from error
     if done.returncode:
         words = done.stderr.strip() or f"exit code {done.returncode}"
-        kind = Refused if _LIMIT.search(words) else UserError
+        kind = Refused if _LIMIT.search(words) else Away if _AWAY.search(words) else UserError
         raise kind(f"--slurm: {words.splitlines()[-1]}")
     return done.stdout
 
 
-def tasks(prefix: str) -> list[Task]:
+def tasks(prefix: str = "") -> list[Task]:
     """This user's jobs in the queue whose names begin so, the first submitted first."""
     user = f"--user={os.getuid()}"
     lines = call("squeue", "--noheader", "--array", user, f"--format={_FORMAT}").splitlines()
     fields = [line.strip().split("|", 4) for line in lines]
-    mine = [f for f in fields if len(f) == 5 and f[2].startswith(prefix) and f[1].isdigit()]
-    found = [Task(int(f[0]), int(f[1]), *f[2:]) for f in mine]
+    mine = [f for f in fields if len(f) == 5 and f[2].startswith(prefix)]
+    found = [Task(int(f[0]), int(f[1]) if f[1].isdigit() else -1, *f[2:]) for f in mine]
     return sorted(found, key=lambda task: (task.array, task.index))
 
 

@@ -166,8 +166,9 @@ def submit(
     submission = Submission(folder)
     try:
         return submission, queue.submit(_script(folder), wanted)
-    except UserError:
-        submission.remove()
+    except UserError as error:
+        if not isinstance(error, queue.Away):  # which may have taken it before it went
+            submission.remove()
         raise
 
 
