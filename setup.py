@@ -45,6 +45,7 @@ setup(
     extras_require={
         "test": [
             "pytest>=7",
+            "pytest-xdist>=3.3",
             "hypothesis>=6",
             "torchmetrics>=1.0",
             "netcal>=1.3",

@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
 # Run the tests; arguments go to pytest:
-#   bash scripts/test.sh
+#   bash scripts/test.sh                   all, on up to four cores
 #   bash scripts/test.sh tests/test_penalty.py -k gradient
 #   bash scripts/test.sh --device cuda     what compares a GPU with the CPU
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 cd "$ROOT"
+if [ $# = 0 ]; then
+    export OMP_NUM_THREADS=1
+    set -- -n auto --maxprocesses 4 --dist loadfile
+fi
 exec "$PYTHON" -m pytest "$@"

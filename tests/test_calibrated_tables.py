@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from coop_cmp.commands.calibrators import calibrate_runs
+from coop_cmp.losses.names import TERMS
 from coop_cmp.report.collect import Collector
 from coop_cmp.report.definitions import table
 from coop_cmp.report.embedded import CALIBRATED, POSTHOC
 from coop_cmp.report.render import Renderer
 from coop_cmp.results import load
 from coop_cmp.results.project import Project
-from coop_cmp.results.run import Run, with_needs
+from coop_cmp.results.run import Run, is_zero_shot, with_needs
 from tests.conftest import ROOT
 from tests.runs import finish_with
 
@@ -93,9 +94,22 @@ def test_the_table_shows_the_change_by_a_calibrator_with_its_interval(project):
 def test_the_calibrators_table_has_every_term_and_calibrator_of_its_methods():
     one = table("embedded_calibrators")
     assert one.holm
-    assert len(one.blocks) == len(CALIBRATED)
-    assert one.blocks[0].rows[0] == "plain"
-    assert set(POSTHOC) < set(one.blocks[0].rows)
+    tuned, *methods = one.blocks
+    assert tuned.rows == ("plain", "TPT", "CTPT", "OTPT")
+    assert [block.title for block in methods] == [f"{name}, 8 shots" for name in CALIBRATED]
+    assert all({"plain", *TERMS, *POSTHOC} <= set(block.rows) for block in methods)
     trained = [run for run in with_needs(one.runs()) if not run.calibrator and not run.training]
-    # 3 methods, plain and 13 terms, 3 seeds, on all and on the base classes; zero-shot CLIP
-    assert len([run for run in trained if run.trainer != "ZeroshotCLIP"]) == 3 * 14 * 3 * 2
+    learned = [run for run in trained if not is_zero_shot(run.trainer)]
+    # 3 methods, plain and with 13 terms, and B-PEFT; 3 seeds, all classes and the base classes
+    assert len(learned) == (3 * 14 + 1) * 3 * 2
+
+
+def test_a_rival_is_compared_with_the_method_that_it_changes():
+    cells = {cell.changed_by: cell for cell in table("embedded_calibrators").cells() if cell.runs}
+    for name, plain in (("CTPT", "ZeroshotCLIP"), ("BPEFT", "CoOp")):
+        baseline = cells[name].baseline
+        assert baseline is not None
+        assert baseline.trainer == plain
+        assert [run.seed for run in baseline.runs[0]] == [run.seed for run in cells[name].runs[0]]
+        calibrated = replace(cells[name].runs[0][0], calibrator="temperature")
+        assert calibrated.baseline == cells[name].runs[0][0], "its own change is that of T alone"

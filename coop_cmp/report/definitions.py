@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from coop_cmp.errors import UserError, closest
-from coop_cmp.report.embedded import CALIBRATORS, EMBEDDED, embedded_blocks
+from coop_cmp.report.embedded import CALIBRATORS, CALIBRATORS_NOTE, EMBEDDED, embedded_blocks
 from coop_cmp.report.layout import SEEDS, Block, Cell, Recipe, Table, metric_blocks
 from coop_cmp.report.paper import AVERAGES, METRICS, SOURCE, average_notes, figures
 from coop_cmp.results.run import LAMBDAS, shots_text
@@ -81,6 +81,7 @@ NOTES = {
         "B-PEFT is built for another kind of model; what of ours is inferred is in docs/rivals.md.",
     ),
 }
+NOTES[CALIBRATORS] = (CALIBRATORS_NOTE,)
 NOTES[FIGURE] = (
     "The four panels are drawn from these runs by: bash scripts/figures.sh output/cifar10",
 )
@@ -111,7 +112,7 @@ def table(name: str, seeds: tuple[int, ...] = SEEDS) -> Table:
     name = FIGURE if name == "figure1" else name
     if name in EMBEDDED:
         blocks = embedded_blocks(name, seeds)
-        title = f"{EMBEDDED[name]} (GlyphCLIP on digits)"
+        title = f"{EMBEDDED[name]} (GlyphCLIP)"
     elif name == FIGURE:
         blocks = _figure_blocks(seeds)
         title = f"{FIGURE_TITLE} (ViT-B/16)"

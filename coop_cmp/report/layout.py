@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from coop_cmp.losses.names import split_trainer
 from coop_cmp.report.paper import Figure
 from coop_cmp.results.run import (
     DEFAULT_FORM,
@@ -50,14 +49,12 @@ class Cell:
 
     @property
     def changed_by(self) -> str:
-        """The training-time term and the calibrator, "" for a plain method."""
-        run = self.runs[0][0] if self.runs else None
-        names = (split_trainer(run.trainer)[1], run.calibrator) if run else ()
-        return " and ".join(filter(None, names))
+        """What changes the method, "" for a plain one."""
+        return self.runs[0][0].changed_by if self.runs else ""
 
     @property
     def baseline(self) -> Cell | None:
-        """The same without term and calibrator, for a cell that has one."""
+        """The same without what changes the method; None for a plain one."""
         runs = tuple(tuple(run.baseline for run in runs if run.baseline) for runs in self.runs)
         return replace(self, runs=runs) if runs and runs[0] else None
 
