@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from coop_cmp.cli import guarded
 from coop_cmp.commands.calibrators import calibrate_runs
@@ -44,9 +45,17 @@ def _parser() -> argparse.ArgumentParser:
     for verb in (show, embedded):
         verb.add_argument("--no-intervals", action="store_true", help="differences alone, faster")
         verb.add_argument("--holm", action="store_true", help="mark what holds in all of a table")
+    show.add_argument("--picture", type=_picture, metavar="FILE", help="of accuracy against ECE")
     show.add_argument("--format", choices=FORMATS, default="text")
     embedded.add_argument("--format", choices=FORMATS, default="markdown")
     return parser
+
+
+def _picture(text: str) -> Path:
+    path = Path(text)
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise argparse.ArgumentTypeError(f"{text}: a name that ends in .png, .svg or .pdf")
+    return path
 
 
 def _tables(wanted: Sequence[str], seeds: Sequence[int]) -> list[Table]:
@@ -92,6 +101,15 @@ def _show(args: argparse.Namespace, project: Project, tables: Sequence[Table]) -
     return CSV_HEAD + "".join(parts)
 
 
+def _draw(project: Project, tables: Sequence[Table], path: Path) -> None:
+    from coop_cmp.report.tradeoff import save_tradeoff  # matplotlib is slow to load
+
+    if len(tables) > 1:
+        raise UserError("--picture shows one table at a time")
+    (one,) = tables
+    save_tradeoff(one, Collector(project).values(one, one.holm)[0], path)
+
+
 def _execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> bool | None:
     """Do what is open: trainings and tests, then what calibrators make of them."""
     complete = execute(args, project, [run for run in runs if not run.calibrator])
@@ -127,6 +145,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.verb == "embedded":
         return _embedded(args, project)
     tables = _tables(args.names, args.seeds)
+    if args.verb == "show" and args.picture:
+        _draw(project, tables, args.picture)
+        return 0
     if args.verb == "show":
         print(_show(args, project, tables), end="")
         return 0

@@ -31,6 +31,7 @@ from coop_cmp.report.runs import FREE_OVER, StoredRun, file_stem, find_runs, pai
 from coop_cmp.results.run import DEFAULT_LAMBDA
 
 N_BINS = 10
+FORMATS = ("png", "svg", "pdf")
 COLUMN, PAGE = 3.4, 6.8  # inches: one column and the full width of a two-column paper
 MOST_CLASSES = 12
 LOOK = {
@@ -275,12 +276,16 @@ def _save(figure: Figure, folder: Path, name: str, args: argparse.Namespace) -> 
     if args.no_title:
         figure.suptitle("").set_in_layout(False)
     for suffix in args.formats:
-        path = folder / f"{name}.{suffix}"
-        # Without a date the same run gives the same file.
-        metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(suffix)
-        with atomic_write(path) as file:
-            figure.savefig(file, format=suffix, dpi=200, metadata=metadata)
-        print(path)
+        save(figure, folder / f"{name}.{suffix}")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure in the format of the path's ending; the same run gives the same file."""
+    suffix = path.suffix.removeprefix(".")
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(suffix)
+    with atomic_write(path) as file:
+        figure.savefig(file, format=suffix, dpi=200, metadata=metadata)
+    print(path)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -302,8 +307,7 @@ def main(argv: list[str] | None = None) -> int:
         help=f"of one column of the paper, to which figures are made (default {COLUMN})",
     )
     parser.add_argument("--no-title", action="store_true", help="the caption tells it instead")
-    formats = ["png", "svg", "pdf"]
-    parser.add_argument("--formats", nargs="+", choices=formats, default=formats)
+    parser.add_argument("--formats", nargs="+", choices=FORMATS, default=FORMATS)
     args = parser.parse_args(argv)
     first = Path(args.sources[0])
     folder = Path(args.to) if args.to else (first.parent if first.is_file() else first) / "figures"

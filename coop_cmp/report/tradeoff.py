@@ -1,0 +1,144 @@
+"""Accuracy against ECE of a table's rows, drawn: what each changes, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from coop_cmp.errors import UserError
+from coop_cmp.losses.names import TERMS
+from coop_cmp.report.collect import Value
+from coop_cmp.report.figures import LOOK, save
+from coop_cmp.report.layout import Block, Cell, Table
+from coop_cmp.report.plots import LINES
+
+FAR = 12.0  # percent: points further from the others are named at the edge, not drawn
+KINDS = {
+    "while training": (LINES[1], "s"),
+    "after training": (LINES[0], "o"),
+    "another method": (LINES[2], "D"),
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A row in one place: accuracy and ECE in percent, and the intervals of their changes.
+
+    Attributes:
+        arms: How far the intervals reach [2, 2]: of accuracy and ECE, below and above; zeros for
+            the method that the others change.
+        holds: Whether one of the changes can be told from chance.
+    """
+
+    name: str
+    kind: str
+    place: np.ndarray
+    arms: np.ndarray
+    holds: bool
+
+
+def panels(table: Table, values: Mapping[Cell, Value]) -> dict[tuple[str, str], list[Point]]:
+    """The points by block and place, such as ("CoOp, 8 shots", "new").
+
+    Raises:
+        UserError: No block has columns of accuracy and of ECE.
+    """
+    found: dict[tuple[str, str], list[Point]] = {}
+    for block in table.blocks:
+        heads = [head.partition(", ")[2] for head in block.columns]
+        for place in dict.fromkeys(heads):
+            points = [
+                point
+                for row in range(len(block.rows))
+                if (point := _point(block, row, heads, place, values)) is not None
+            ]
+            if points:
+                found[block.title, place] = points
+    if not found:
+        raise UserError(f"{table.name} has no accuracies beside ECEs, or nothing is done yet")
+    return found
+
+
+def _point(
+    block: Block, row: int, heads: list[str], place: str, values: Mapping[Cell, Value]
+) -> Point | None:
+    cells = {c.metric: c for c, head in zip(block.cells[row], heads, strict=True) if head == place}
+    both = [cells.get(metric) for metric in ("accuracy", "ece")]
+    known = [(cell, values[cell]) for cell in both if cell is not None and values[cell].by_seed]
+    if len(known) < 2:
+        return None
+    center = [float(np.mean(list(value.by_seed.values()))) for _, value in known]
+    changes = [value.change for _, value in known if value.change is not None]
+    arms = [[c.estimate - c.low, c.high - c.estimate] for c in changes] or [[0.0, 0.0]] * 2
+    change = known[0][0].changed_by
+    calibrated = bool(known[0][0].runs[0][0].calibrator)
+    kind = "after training" if calibrated else "while training" if change in TERMS else ""
+    kind = kind or ("another method" if change else "")
+    holds = any(change.holds for change in changes)
+    return Point(block.rows[row], kind, 100 * np.array(center), 100 * np.array(arms), holds)
+
+
+def draw_tradeoff(axes: Axes, points: list[Point]) -> None:
+    """One panel: the plain methods as stars, what changes them as crosses of intervals."""
+    middle = np.median([point.place for point in points], 0)
+    near = [point for point in points if (np.abs(point.place - middle) < FAR).all()]
+    for point in near:
+        x, y = map(float, point.place)
+        if point.kind:
+            colour, marker = KINDS[point.kind]
+            axes.errorbar(
+                x,
+                y,
+                xerr=point.arms[0][:, None],
+                yerr=point.arms[1][:, None],
+                fmt=marker,
+                color=colour,
+                alpha=1.0 if point.holds else 0.4,
+                markersize=3.5,
+                markerfacecolor=colour if point.holds else "white",
+                elinewidth=0.6,
+                zorder=3 if point.holds else 2,
+            )
+        else:
+            axes.plot(x, y, "*", color="black", markersize=9, zorder=4)
+        if point.holds or not point.kind or point.name == "CMP":
+            axes.annotate(
+                point.name, (x, y), (3, 3), textcoords="offset points", fontsize=6, zorder=5
+            )
+    if far := [point for point in points if point not in near]:
+        names = ", ".join(f"{p.name} ({p.place[0]:.0f}, {p.place[1]:.0f})" for p in far)
+        axes.text(0.02, 0.98, f"outside: {names}", va="top", fontsize=6, transform=axes.transAxes)
+    axes.set(xlabel="accuracy (%)", ylabel="ECE (%)")
+    axes.set_ylim(bottom=0)
+
+
+def tradeoff_figure(table: Table, values: Mapping[Cell, Value]) -> Figure:
+    """A row of panels per block of the table, a column per place."""
+    found = panels(table, values)
+    titles = list(dict.fromkeys(title for title, _ in found))
+    places = list(dict.fromkeys(place for _, place in found))
+    figure = Figure((2.6 + 2.6 * len(places), 0.5 + 2.7 * len(titles)), layout="constrained")
+    axes = figure.subplots(len(titles), len(places), squeeze=False)
+    for (title, place), points in found.items():
+        one = axes[titles.index(title)][places.index(place)]
+        draw_tradeoff(one, points)
+        one.set_title(", ".join(filter(None, (title, place))))
+    handles = [
+        axes[0][0].plot([], [], marker, color=colour, markersize=4, label=kind)[0]
+        for kind, (colour, marker) in KINDS.items()
+        if any(point.kind == kind for points in found.values() for point in points)
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    return figure
+
+
+def save_tradeoff(table: Table, values: Mapping[Cell, Value], path: Path) -> None:
+    """Draw a table into a file whose ending says the format."""
+    with rc_context(LOOK):
+        save(tradeoff_figure(table, values), path)
