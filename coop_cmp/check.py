@@ -142,7 +142,7 @@ def _run(name: str, config: Callable[[str], Any], fast: bool = False) -> Attempt
             trainer.test()
         except Exception as error:
             attempt.error = f"{stage}: {describe(error)}"
-    attempt.fast = _said(printed)
+    attempt.fast = _said(printed) if fast and attempt.learned else ""
     return attempt
 
 
@@ -167,10 +167,11 @@ def _same(these: Attempt, those: Attempt) -> bool:
 
 
 def _said(printed: io.StringIO) -> str:
-    """The last line of ``--fast``."""
+    """The last line of ``--fast``, which says nothing of a text encoder that is not called."""
     start = "coop_cmp --fast: "
     lines = [line for line in printed.getvalue().splitlines() if line.startswith(start)]
-    return lines[-1].removeprefix(start).removeprefix("the text encoder ") if lines else ""
+    line = lines[-1].removeprefix(start) if lines else "the text encoder is not called"
+    return line.removeprefix("the text encoder ")
 
 
 def _config(names: dict[str, Any], home: Path, dataset: str, opts: list[str], trainer: str) -> Any:
@@ -178,6 +179,8 @@ def _config(names: dict[str, Any], home: Path, dataset: str, opts: list[str], tr
     from dassl.config import get_cfg_default
 
     folder = Path.cwd()
+    output = folder / trainer
+    output.mkdir(exist_ok=True)  # some expect what a log or a model would have made
     setup: Any = names.get("setup_cfg")
     file = _settings_file(home / "configs" / "trainers", split_trainer(trainer)[0])
     try:
@@ -197,7 +200,7 @@ def _config(names: dict[str, Any], home: Path, dataset: str, opts: list[str], tr
         "MODEL.BACKBONE.NAME": "ViT-B/16",
         "OPTIM.NAME": "sgd",
         "OPTIM.MAX_EPOCH": 1,
-        "OUTPUT_DIR": str(folder / trainer),
+        "OUTPUT_DIR": str(output),
         "SEED": 1,
         "TEST.NO_TEST": True,
         "TRAINER.NAME": trainer,

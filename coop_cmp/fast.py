@@ -130,12 +130,14 @@ class FastText:
         step = STEPS * coarsest(own)
         if not (found[0] <= max(FEATURES, step) and found[1] <= max(GRADIENTS, 4 * step)):
             raise NotServed(f"features differ by {found[0]:.1e}, gradients by {found[1]:.1e}")
-        self._agreed.add(learning)
         if learning:
             say(
                 f"the text encoder is served; features agree to {found[0]:.1e}, gradients to "
                 f"{found[1]:.1e}"
             )
+        elif not self._agreed:
+            say(f"the text encoder is served; features agree to {found[0]:.1e}, it does not learn")
+        self._agreed.add(learning)
 
     def _give_up(self, why: str) -> None:
         self._given_up = True

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from coop_cmp.evaluator import CalibrationEvaluator
+from coop_cmp.results.identity import claim, flatten, identify
 
 METHODS = ("reset", "process", "evaluate")
 
@@ -25,6 +26,9 @@ class Recorder:
     Args:
         trainer: A built trainer.
         name: What the results call it, which may be a twin that the checkout does not know.
+
+    Raises:
+        UserError: The output directory holds a run with other settings.
     """
 
     def __init__(self, trainer: Any, name: str) -> None:
@@ -32,6 +36,8 @@ class Recorder:
         cfg.defrost()
         cfg.TRAINER.NAME = name
         cfg.freeze()
+        if cfg.OUTPUT_DIR:
+            claim(cfg.OUTPUT_DIR, identify(flatten(cfg)), elsewhere=True)
         self.own = trainer.evaluator
         self.keeper: Any = self.own
         if isinstance(self.own, CalibrationEvaluator):

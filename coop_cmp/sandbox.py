@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 CLASSES = ("cat", "great grey owl")
 SIZE, PATCH = 32, 16
 # The widths are those of ViT-B/16, which checkouts write into their code; the depths are smaller.
+LARGE = 2**18  # entries; prompts that a checkout adds to CLIP have fewer
 EMBED, VISION_WIDTH, VISION_LAYERS, TEXT_WIDTH, TEXT_LAYERS = 512, 768, 2, 512, 9
 
 
@@ -36,9 +38,11 @@ def sandbox(text_layers: int = TEXT_LAYERS) -> Iterator[Path]:
         torch.save({key: value.half() for key, value in state.items()}, weights)
         for module in list(sys.modules.values()):
             if {"_download", "_MODELS"} <= vars(module).keys():
-                stack.enter_context(
-                    mock.patch.object(module, "_download", return_value=str(weights))
-                )
+                patch = partial(mock.patch.object, module)
+                stack.enter_context(patch("_download", return_value=str(weights)))
+                if hasattr(module, "build_model"):
+                    build = _without_draws(module.build_model)
+                    stack.enter_context(patch("build_model", build))
         if not torch.cuda.is_available():
             for kind in (Tensor, nn.Module):
                 for name in ("cuda", "half"):  # half precision takes minutes without a GPU
@@ -64,6 +68,20 @@ def _staying(to: Callable[..., Any]) -> Callable[..., Any]:
         return to(value, *map(place, args), **{key: place(v) for key, v in named.items()})
 
     return without_gpu
+
+
+def _without_draws(build: Callable[..., Any]) -> Callable[..., Any]:
+    """Build CLIP without drawing the large weights, which those of the file replace anyway."""
+
+    def small(fill: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        return lambda x, *args, **named: x if x.numel() >= LARGE else fill(x, *args, **named)
+
+    def build_model(*args: Any, **named: Any) -> Any:
+        normal, uniform = small(Tensor.normal_), small(Tensor.uniform_)
+        with mock.patch.multiple(Tensor, normal_=normal, uniform_=uniform):
+            return build(*args, **named)
+
+    return build_model
 
 
 def random_weights(text_layers: int = TEXT_LAYERS) -> dict[str, Tensor]:

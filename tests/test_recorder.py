@@ -13,6 +13,7 @@ from dassl.config import get_cfg_default
 from dassl.evaluation import Classification, EvaluatorBase
 
 from coop_cmp import add_cmp_config
+from coop_cmp.errors import UserError
 from coop_cmp.evaluator import CalibrationEvaluator
 from coop_cmp.metrics import calibration_report
 from coop_cmp.recorder import record
@@ -37,11 +38,11 @@ class OwnEvaluator(EvaluatorBase):
         return OrderedDict(accuracy=float((probs.argmax(1) == labels).mean()))
 
 
-def run(tmp_path, kind, test, split=None):
+def run(tmp_path, kind, test, split=None, lam=0.5):
     """Test a trainer whose evaluator is of the kind; its results.json, if there is one."""
     cfg = get_cfg_default()
     add_cmp_config(cfg)
-    cfg.OUTPUT_DIR, cfg.TRAINER.NAME, cfg.TRAINER.CMP.LAMBDA = str(tmp_path), "Plain", 0.5
+    cfg.OUTPUT_DIR, cfg.TRAINER.NAME, cfg.TRAINER.CMP.LAMBDA = str(tmp_path), "Plain", lam
     cfg.DATASET.NAME = "Made-up"
     names = {i: f"class {i}" for i in range(4)}
     evaluator = kind(cfg) if kind is OwnEvaluator else kind(cfg, lab2cname=names)
@@ -116,3 +117,17 @@ def test_a_line_says_why_nothing_is_stored(tmp_path, capsys):
     assert "its test does not use the evaluator" in capsys.readouterr().out
     record(SimpleNamespace(evaluator=None), "Odd")
     assert "Odd has no evaluator of Dassl's kind" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", [Classification, CalibrationEvaluator])
+def test_results_of_other_settings_are_not_replaced(tmp_path, kind):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.pth.tar-1").touch()  # of the checkout's own training, allowed
+    first = run(tmp_path, kind, plain_test)
+    assert run(tmp_path, kind, plain_test)["digest"] == first["digest"]
+    with pytest.raises(UserError, match=r"TRAINER.CMP.LAMBDA is 0.5, not 0.1.*--output-dir"):
+        run(tmp_path, kind, pytest.fail, lam=0.1)
+    assert json.loads((tmp_path / "results.json").read_text())["digest"] == first["digest"]
+    (tmp_path / "run.json").unlink()
+    with pytest.raises(UserError, match=r"results.json of a run of unknown settings"):
+        run(tmp_path, kind, pytest.fail)

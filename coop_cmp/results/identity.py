@@ -198,11 +198,14 @@ def read_identity(directory: str | Path) -> Identity | None:
         raise UserError(f"{path}: not the record of a run ({error})") from error
 
 
-def claim(directory: str | Path, identity: Identity, redo: bool = False) -> None:
+def claim(
+    directory: str | Path, identity: Identity, redo: bool = False, elsewhere: bool = False
+) -> None:
     """Note in a directory which run it holds; what belongs to another run is refused.
 
     Args:
         redo: Remove the run that is there, whatever its settings, and begin anew.
+        elsewhere: In a checkout of others, whose own training leaves models without a note.
 
     Raises:
         UserError: The directory holds another run, or models of which no settings are known.
@@ -210,13 +213,15 @@ def claim(directory: str | Path, identity: Identity, redo: bool = False) -> None
     folder = Path(directory)
     if redo:
         clear(folder)
-    advice = "choose another --output-dir, or --redo to replace it"
+    remedy = "remove it" if elsewhere else "--redo to replace it"
+    advice = f"choose another --output-dir, or {remedy}"
     found = read_identity(folder)
     if found is not None and (words := found.differences(identity)):
         raise UserError(
             f'"{folder}" holds a run with other settings ({"; ".join(words)}); {advice}'
         )
-    if found is None and (left := next(iter(_of_a_run(folder)), None)):
+    left = next((path for path in _of_a_run(folder) if path.is_file() or not elsewhere), None)
+    if found is None and left:
         raise UserError(f'"{folder}" holds {left.name} of a run of unknown settings; {advice}')
     if found is None:
         write_json(folder / RUN_FILE, identity.as_record())
