@@ -5,9 +5,10 @@ all end in one of two C functions, which torch looks up at every call. While som
 two are replaced. (A TorchFunctionMode would see them too, but while any such mode is active PyTorch
 takes another kernel for frozen attention layers, and results would not be bit-identical.)
 
-The names in ``torch.nn.functional`` are replaced as well, by functions that torch.compile does not
-trace: a graph would hold the loss of the time it was compiled in. So a compiled function breaks its
-graph there and is right; one that holds cross-entropy under a name of its own is refused.
+The names in ``torch.nn.functional``, and in modules that have imported them, are replaced as well,
+by functions that torch.compile does not trace: a graph would hold the loss of the time it was
+compiled in. So a compiled function breaks its graph there and is right. One that takes the function
+from elsewhere, such as an object, is refused when it is compiled, and not seen if it was before.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from types import FrameType
 from typing import Any
 
 import torch
@@ -54,26 +57,44 @@ class Call:
 
 Handler = Callable[[Call], Tensor]
 _C: Any = torch._C._nn
-_plain: dict[str, Any] = {}
+_replaced: list[tuple[Any, str, Any]] = []  # what to put back where
 
 
 def install(handler: Handler) -> None:
     """Let the handler see every cross-entropy and decide what it returns."""
-    names = ("cross_entropy", "nll_loss")
-    _plain.update({name: getattr(F, name) for name in names})
-    _plain.update({"C": (_C.cross_entropy_loss, _C.nll_loss_nd)})
-    for name in names:
-        setattr(F, name, _untraced(_plain[name]))
-    _C.cross_entropy_loss, _C.nll_loss_nd = (
-        _seen(handler, function, name) for function, name in zip(_plain["C"], names, strict=True)
-    )
+    for name in ("cross_entropy", "nll_loss"):
+        function = getattr(F, name)
+        for module, held in _holders(function, len(sys.modules)):
+            _replace(module, held, _untraced(function))
+    for name, function in (("cross_entropy", "cross_entropy_loss"), ("nll_loss", "nll_loss_nd")):
+        _replace(_C, function, _seen(handler, getattr(_C, function), name))
 
 
 def remove() -> None:
     """Put everything back as it was."""
-    _C.cross_entropy_loss, _C.nll_loss_nd = _plain.pop("C")
-    for name in tuple(_plain):
-        setattr(F, name, _plain.pop(name))
+    while _replaced:
+        setattr(*_replaced.pop())
+
+
+def _replace(owner: Any, name: str, value: Any) -> None:
+    _replaced.append((owner, name, getattr(owner, name)))
+    setattr(owner, name, value)
+
+
+@lru_cache
+def _holders(function: Callable[..., Tensor], number: int) -> list[tuple[Any, str]]:
+    """Where modules hold the function, and by what name; torch itself holds it once.
+
+    Args:
+        number: How many modules there are, as more may come.
+    """
+    found: list[tuple[Any, str]] = [(F, function.__name__)]
+    if "torch._dynamo" in sys.modules:  # else nothing is compiled, and the C functions suffice
+        for key, module in list(sys.modules.items()):
+            if key.partition(".")[0] != "torch":
+                names = getattr(module, "__dict__", {}).items()
+                found += [(module, name) for name, value in list(names) if value is function]
+    return found
 
 
 def _untraced(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -103,3 +124,16 @@ def _seen(handler: Handler, function: Callable[..., Tensor], name: str) -> Calla
         return handler(Call(again(input), input, target, *options, name, again))
 
     return call
+
+
+def in_backward() -> bool:
+    """Whether a backward pass is running, which may compute a cross-entropy again."""
+    return torch._C._current_graph_task_id() != -1
+
+
+def is_running(function: Callable[..., Any]) -> bool:
+    """Whether the function is among the callers."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code is not function.__code__:
+        frame = frame.f_back
+    return frame is not None

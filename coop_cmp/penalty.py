@@ -16,7 +16,8 @@ from coop_cmp.config import add_settings
 from coop_cmp.errors import UserError, closest
 from coop_cmp.losses.cmp import Form, cmp_loss
 from coop_cmp.losses.names import TERMS, WEIGHT, settings_of, twin_of
-from coop_cmp.scope import TermScope, penalty_logits
+from coop_cmp.named_logits import penalty_logits
+from coop_cmp.scope import TermScope
 from coop_cmp.settings import read
 
 __all__ = ["CMPMixin", "CMPenalty", "add_cmp_config", "penalty_logits", "plug"]

@@ -34,12 +34,17 @@ def sandbox(text_layers: int = TEXT_LAYERS) -> Iterator[Path]:
     home = Path.cwd()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         weights = Path(folder, "weights.pt")
-        state = random_weights(text_layers)
-        torch.save({key: value.half() for key, value in state.items()}, weights)
+
+        def download(*_: Any, **__: Any) -> str:
+            if not weights.exists():
+                state = random_weights(text_layers)
+                torch.save({key: value.half() for key, value in state.items()}, weights)
+            return str(weights)
+
         for module in list(sys.modules.values()):
             if {"_download", "_MODELS"} <= vars(module).keys():
                 patch = partial(mock.patch.object, module)
-                stack.enter_context(patch("_download", return_value=str(weights)))
+                stack.enter_context(patch("_download", download))
                 if hasattr(module, "build_model"):
                     build = _without_draws(module.build_model)
                     stack.enter_context(patch("build_model", build))

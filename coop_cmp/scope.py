@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import math
-import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from types import FrameType
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -18,14 +14,15 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from coop_cmp import hooks
 from coop_cmp.errors import UserError, closest
-from coop_cmp.hooks import Call
+from coop_cmp.hooks import Call, in_backward, is_running
 from coop_cmp.losses import function_of
 from coop_cmp.losses.checks import check_number
 from coop_cmp.losses.names import TERMS, WEIGHT
+from coop_cmp.named_logits import named_logits
+from coop_cmp.rounding import lost_share
 
 Self = TypeVar("Self", bound="TermScope")
 TOLERATED = 0.01  # the share of a term's gradient that may be lost to rounding without a word
-USUAL_SCALE = 2.0**16  # of a gradient scaler
 
 
 class TermScope:
@@ -134,8 +131,11 @@ class TermScope:
             if need not in self.needs:
                 raise UserError(f"{self.term.name} needs {need}: give TermScope(needs=...)")
         needed = {need: self.needs[need]() for need in self.term.needs}
-        if ignore_index != -100:  # the default, which nobody uses, is not worth a synchronisation
-            kept = labels != ignore_index
+        kept = labels != ignore_index
+        if ignore_index == -100 and labels.is_cuda:
+            # The default, which hardly anybody uses, is not worth waiting for the device.
+            torch._assert_async(kept.all(), f"{self.term.name}: name ignore_index in cross_entropy")
+        elif not kept.all():
             logits, labels = logits[kept], labels[kept]
             if "zero_shot_logits" in needed:
                 needed["zero_shot_logits"] = needed["zero_shot_logits"][kept]
@@ -144,7 +144,7 @@ class TermScope:
     def _apply(self, call: Call, loss: Tensor) -> Tensor:
         """The loss with the term, or the term in its place."""
         own = self.term.replaces
-        logits = call.rows(call.input if own else _named_logits(call.input))
+        logits = call.rows(call.input if own else named_logits(call.input))
         labels = call.target.flatten()
         with (
             torch.set_grad_enabled(torch.is_grad_enabled() and self.lam != 0),
@@ -160,39 +160,33 @@ class TermScope:
 
     def _count(self, mean: Tensor) -> None:
         """Record the term, unless checkpointing repeats a cross-entropy."""
-        if _in_backward():
-            self._unfinished -= self._unfinished > 0 and _is_running(CheckpointFunction.backward)
+        if in_backward():
+            self._unfinished -= self._unfinished > 0 and is_running(CheckpointFunction.backward)
             return
         self._values.append(mean.detach())
         if self.lam != 0 and not torch.is_grad_enabled():
-            self._unfinished += _is_running(CheckpointFunction.forward)
+            self._unfinished += is_running(CheckpointFunction.forward)
 
     def _measure(self, call: Call, logits: Tensor) -> None:
         """Once, tell how much of the gradient is lost where half precision adds two of them."""
         half = call.input.dtype in (torch.float16, torch.bfloat16)
         if self._measured or self.term.replaces or not half or not call.loss.requires_grad:
             return
-        self._measured = True
-        copy = call.input.detach().requires_grad_()
-        (coarse,) = torch.autograd.grad(call.again(copy), copy)
         fine = logits.detach().float().requires_grad_()
         term = self.lam * self._mean_of(fine, call.target.flatten(), call.ignore_index)
-        (wanted,) = torch.autograd.grad(term, fine)
-        scale = USUAL_SCALE if torch.is_autocast_enabled() else 1.0
-        coarse, wanted = call.rows(coarse) * scale, wanted * scale
-        added = (coarse + wanted.to(coarse.dtype)).float() - coarse.float()
-        lost = float((added - wanted).norm() / wanted.norm().clamp(min=1e-30))
-        if lost > TOLERATED:
+        (gradient,) = torch.autograd.grad(term, fine)
+        lost = lost_share(call, gradient)
+        self._measured = lost is not None
+        if lost is not None and lost > TOLERATED:
             self.tell(
-                f"{self.term.name}: logits are {call.input.dtype}, and in the first batch rounding "
-                f"took {min(lost, 1):.0%} of the term's gradient; train in single precision, or "
-                "with a larger weight"
+                f"{self.term.name}: logits are {call.input.dtype}, and rounding took "
+                f"{min(lost, 1):.0%} of the term's gradient in the first batch that has one; train "
+                "in single precision, or with a larger weight"
             )
 
 
 _lock = threading.Lock()
 _scopes: list[TermScope] = []  # entered and not yet left, of all threads, innermost last
-_other_logits: ContextVar[Tensor | None] = ContextVar("penalty_logits", default=None)
 
 
 def _with_terms(call: Call) -> Tensor:
@@ -200,7 +194,7 @@ def _with_terms(call: Call) -> Tensor:
     # Activation checkpointing repeats a forward pass inside the backward pass, on a GPU in one of
     # autograd's own threads: the repeated cross-entropy must be changed like the first.
     here = threading.get_ident()
-    scopes = [s for s in reversed(_scopes) if _in_backward() or s._thread == here]
+    scopes = [s for s in reversed(_scopes) if in_backward() or s._thread == here]
     replacing = [scope for scope in scopes if scope.term.replaces]
     if scopes:
         _check(call, scopes)
@@ -235,44 +229,3 @@ def _check(call: Call, scopes: list[TermScope]) -> None:
         )
     if call.function == "nll_loss" and any(s.term.name == "ZSPenalty" for s in scopes):
         raise UserError("ZSPenalty compares logits with others, but nll_loss got log-probabilities")
-
-
-def _in_backward() -> bool:
-    return torch._C._current_graph_task_id() != -1
-
-
-def _is_running(function: Callable[..., Any]) -> bool:
-    """Whether the function is among the callers."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_code is not function.__code__:
-        frame = frame.f_back
-    return frame is not None
-
-
-def _named_logits(input: Tensor) -> Tensor:
-    other = _other_logits.get()
-    if other is None:
-        return input
-    if other.shape != input.shape:
-        raise UserError(
-            f"penalty_logits: expected logits of shape {tuple(input.shape)}, as cross_entropy got, "
-            f"got {tuple(other.shape)}"
-        )
-    return other
-
-
-@contextmanager
-def penalty_logits(logits: Tensor) -> Iterator[None]:
-    """Name the logits of the terms that a surrounding scope adds, where cross-entropy sees others.
-
-    For methods whose training loss is not the cross-entropy of the logits that predict (ProDA
-    trains on an upper bound). Outside a scope it does nothing.
-
-    Args:
-        logits: Of the same shape as the first argument of cross-entropy.
-    """
-    token = _other_logits.set(logits)
-    try:
-        yield
-    finally:
-        _other_logits.reset(token)

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from coop_cmp.fast import FastText, one_source, serve
+from coop_cmp.agreement import one_source
+from coop_cmp.fast import FastText, serve
 from tests.small_clip import LENGTH, WIDTH, small_clip, tokenizer
 
 NAMES = ["cat", "dog", "great grey owl", "a very long name of a thing indeed", "ox"]
@@ -228,7 +229,7 @@ def test_an_encoder_whose_blocks_take_more_keeps_its_own_code(capsys):
     assert "keeps its own code: TypeError" in capsys.readouterr().out
 
 
-def test_unchanged_prompts_are_encoded_once_per_evaluation():
+def test_unchanged_prompts_are_encoded_once_per_evaluation(capsys):
     text, prompts = encoder(), Prompts(shared_context())
     FastText(text)
     seen = tokens_seen(text)
@@ -249,6 +250,9 @@ def test_unchanged_prompts_are_encoded_once_per_evaluation():
             assert not torch.equal(text(prompts(), TOKENS), other)
         finally:
             text.ln_final.weight.div_(2)
+    printed = capsys.readouterr().out
+    assert printed.count("the text encoder is served; features agree to") == 1
+    assert "it does not learn" in printed
 
 
 def test_a_plain_argument_is_part_of_what_is_remembered():

@@ -19,6 +19,7 @@ from coop_cmp.__main__ import main
 from coop_cmp.errors import UserError
 from coop_cmp.plugin import _keeping_the_terms, ensure_trainer, hide_twins
 from coop_cmp.script import run_script
+from tests.checkouts import run
 
 TRAIN = """
 import argparse
@@ -121,18 +122,14 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the module in the folder, where neither package needs to be installed."""
-    paths = [Path(module.__file__).parents[1] for module in (coop_cmp, dassl)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
-    command = [sys.executable, "-m", "coop_cmp", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-
-
 @pytest.fixture(scope="module")
 def trained(checkout: Path) -> subprocess.CompletedProcess[str]:
+    """The command as a user calls it, where neither package needs to be installed."""
+    paths = [Path(module.__file__).parents[1] for module in (coop_cmp, dassl)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
     options = ("--trainer", "Tiny_CMP", "--output-dir", "out", "TRAINER.CMP.LAMBDA", "0.5")
-    return run(checkout, *options)
+    command = [sys.executable, "-m", "coop_cmp", *options]
+    return subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
 
 
 def test_a_checkout_trains_a_twin_it_has_never_heard_of(checkout, trained):

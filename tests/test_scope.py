@@ -110,12 +110,14 @@ def test_a_term_can_take_the_place_of_cross_entropy(term, batch, needs):
         TermScope(term, 0.5)
 
 
-def test_ignored_samples_count_for_no_term(batch, needs):
+@pytest.mark.parametrize("named", [{"ignore_index": 3}, {}], ids=["named", "default"])
+def test_ignored_samples_count_for_no_term(batch, needs, named):
     logits, labels = batch
     kept = labels != 3
+    given = labels if named else labels.where(kept, -100)
     for term in TERMS:
         with TermScope(term, needs=needs) as scope:
-            F.cross_entropy(logits, labels, ignore_index=3)
+            F.cross_entropy(logits, given, **named)
         zero_shot = needs["zero_shot_logits"]()[kept]
         fewer = {**needs, "zero_shot_logits": lambda rows=zero_shot: rows}
         expected = value_of(term, (logits[kept], labels[kept]), fewer)
@@ -140,12 +142,23 @@ LOSSES = {
 MODULE = nn.CrossEntropyLoss()
 LOSSES["module"] = lambda z, y: MODULE(z, y)
 LOSSES["nll"] = lambda z, y: F.nll_loss(F.log_softmax(z, 1), y)
+LOSSES["nll by name"] = lambda z, y: nll_loss(F.log_softmax(z, 1), y)
+LOSSES["kept by an object"] = lambda z, y: HOLDER.loss(z, y)
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("how", ["attribute", "module", "nll"])
-@pytest.mark.parametrize("compiled_before", [False, True])
-def test_a_compiled_cross_entropy_carries_the_term_once(batch, backend, how, compiled_before):
+@pytest.mark.parametrize(
+    ("how", "compiled_before", "backend"),
+    [
+        *(
+            (how, True, "aot_eager")
+            for how in ("attribute", "by name", "module", "nll", "nll by name")
+        ),
+        ("attribute", False, "aot_eager"),
+        ("by name", False, "aot_eager"),
+        ("by name", True, "eager"),
+    ],
+)
+def test_a_compiled_cross_entropy_carries_the_term_once(batch, how, compiled_before, backend):
     torch._dynamo.reset()
     compute = LOSSES[how]
     compiled = torch.compile(lambda z, y: 2 * compute(z.sin(), y), backend=backend)
@@ -165,9 +178,9 @@ def test_a_compiled_cross_entropy_carries_the_term_once(batch, backend, how, com
         torch.testing.assert_close(compiled(logits, labels), 2 * plain)
 
 
-def test_what_is_compiled_with_a_name_of_its_own_is_refused(batch):
+def test_what_is_compiled_and_kept_elsewhere_than_in_a_module_is_refused(batch):
     torch._dynamo.reset()
-    compiled = torch.compile(LOSSES["by name"], backend="aot_eager")
+    compiled = torch.compile(LOSSES["kept by an object"], backend="aot_eager")
     with CMPenalty(0.5), pytest.raises(Exception, match="under a name of its own"):
         compiled(*batch)
     torch._dynamo.reset()
@@ -241,3 +254,35 @@ def test_the_share_that_rounding_takes_is_measured(batch):
     assert len(lines) == sum(share > 0.01 for share in shares)
     assert f"took {shares[0]:.0%}" in lines[0]
     assert not math.isclose(shares[0], shares[1])
+
+
+def test_rounding_is_told_only_where_two_gradients_are_added_in_half_precision(batch):
+    def told(dtype=torch.float16, lam=0.001, grad=True, term="CMP", loss=F.cross_entropy):
+        lines: list[str] = []
+        scope = TermScope(term, lam)
+        scope.tell = lines.append
+        logits = batch[0].detach().to(dtype).requires_grad_()
+        with torch.set_grad_enabled(grad), scope:
+            loss(logits, batch[1])
+        return lines
+
+    assert "torch.float16" in told()[0]
+    assert "torch.bfloat16" in told(torch.bfloat16)[0]
+    assert "MbLS: logits are" in told(term="MbLS", lam=1e-5)[0]
+    assert told(loss=lambda z, y: F.nll_loss(z.log_softmax(1), y))
+    assert not told(loss=lambda z, y: F.cross_entropy(z.float(), y))
+    assert not told(torch.float32)
+    assert not told(grad=False)
+    assert not told(lam=0.0)
+    assert not told(term="Focal", lam=None)
+
+
+def test_a_batch_without_mistakes_says_nothing_about_rounding(batch):
+    lines: list[str] = []
+    scope = CMPenalty(0.001)
+    scope.tell = lines.append
+    logits = batch[0].detach().half().requires_grad_()
+    for labels, expected in ((logits.argmax(1), 0), (batch[1], 1), (batch[1], 1)):
+        with scope:
+            F.cross_entropy(logits, labels)
+        assert len(lines) == expected
