@@ -132,13 +132,13 @@ class TermScope:
                 raise UserError(f"{self.term.name} needs {need}: give TermScope(needs=...)")
         needed = {need: self.needs[need]() for need in self.term.needs}
         kept = labels != ignore_index
-        if ignore_index == -100 and labels.is_cuda:
-            # The default, which hardly anybody uses, is not worth waiting for the device.
-            torch._assert_async(kept.all(), f"{self.term.name}: name ignore_index in cross_entropy")
-        elif not kept.all():
-            logits, labels = logits[kept], labels[kept]
-            if "zero_shot_logits" in needed:
-                needed["zero_shot_logits"] = needed["zero_shot_logits"][kept]
+        if ignore_index != -100 or labels.device.type == "cpu":
+            if not kept.all():
+                logits, labels = logits[kept], labels[kept]
+                if "zero_shot_logits" in needed:
+                    needed["zero_shot_logits"] = needed["zero_shot_logits"][kept]
+        elif labels.is_cuda:  # the default, hardly ever meant, is not worth waiting for the device
+            torch._assert_async(kept.all(), f"{self.term.name}: give cross_entropy ignore_index")
         return self._function(logits, labels, *needed.values(), **self.settings)
 
     def _apply(self, call: Call, loss: Tensor) -> Tensor:

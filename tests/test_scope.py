@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 from torch.nn.functional import cross_entropy, nll_loss
 from torch.utils.checkpoint import checkpoint
@@ -15,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from coop_cmp import CMPenalty, TermScope, cmp_loss
 from coop_cmp.losses import function_of
 from coop_cmp.losses.names import TERMS
+from tests.fake_gpu import fake_gpu
 
 ADDED = [name for name, term in TERMS.items() if not term.replaces]
 REPLACING = [name for name, term in TERMS.items() if term.replaces]
@@ -122,6 +125,15 @@ def test_ignored_samples_count_for_no_term(batch, needs, named):
         fewer = {**needs, "zero_shot_logits": lambda rows=zero_shot: rows}
         expected = value_of(term, (logits[kept], labels[kept]), fewer)
         assert scope.value == pytest.approx(expected.item())
+
+
+def test_on_a_gpu_the_default_label_of_ignored_samples_is_refused_without_waiting():
+    mode = FakeTensorMode()
+    with fake_gpu(mode), mock.patch("torch._assert_async") as asserted, TermScope("MbLS", 0.5):
+        F.cross_entropy(torch.ones(4, 5, device="cuda"), torch.ones(4, device="cuda").long())
+    ((condition, message),) = (call.args for call in asserted.call_args_list)
+    assert condition.dtype == torch.bool
+    assert message == "MbLS: give cross_entropy ignore_index"
 
 
 def test_what_a_term_cannot_use_is_refused(batch):
