@@ -1,6 +1,7 @@
 """A checkout's own training step, and the same with ``--fast``: time and losses.
 
     cd CHECKOUT && python .../benchmarks/checkout.py --trainer CoOp [--classes 100] [--steps 10]
+    [--lr 0.5]
 
 The text tower of ViT-B/16 with random weights, as the checkout's own code builds it; the image
 tower is tiny, so that a step is its text side. Two trainers with the same seed make their steps in
@@ -25,18 +26,19 @@ from coop_cmp.fast import serve
 from coop_cmp.plugin import prepare
 
 WAYS = ("own", "fast")
-# A rate at which the losses move within ten steps.
-OPTIONS = ["DATALOADER.TRAIN_X.BATCH_SIZE", "8", "OPTIM.WARMUP_EPOCH", "0", "OPTIM.LR", "0.5"]
+OPTIONS = ["DATALOADER.TRAIN_X.BATCH_SIZE", "8", "OPTIM.WARMUP_EPOCH", "0"]
 
 
-def measure(script: Path, trainer: str, classes: int, steps: int, layers: int) -> dict[str, Any]:
+def measure(
+    script: Path, trainer: str, classes: int, steps: int, layers: int, options: list[str]
+) -> dict[str, Any]:
     """Best seconds of a step each way, and the largest difference of their losses."""
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     losses: dict[str, list[float]] = {way: [] for way in WAYS}
     built: dict[str, Any] = {}
     said = io.StringIO()
     with (
-        dry_run(script, OPTIONS, class_names(classes), layers) as (_, config),
+        dry_run(script, options, class_names(classes), layers) as (_, config),
         contextlib.redirect_stdout(said),
     ):
         for way in WAYS:
@@ -60,6 +62,7 @@ def measure(script: Path, trainer: str, classes: int, steps: int, layers: int) -
         "fast s": fast,
         "times faster": own / fast,
         "steps": steps,
+        "rate": built["own"].cfg.OPTIM.LR,
         "loss, first": losses["own"][0],
         "last": losses["own"][-1],
         "losses differ": max(differences),
@@ -73,11 +76,14 @@ if __name__ == "__main__":
     parser.add_argument("--trainer", nargs="+", default=["CoOp"])
     parser.add_argument("--classes", type=int, default=100)
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--lr", help="the learning rate (default: that of the trainer's own file)")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     script = Path(args.script).resolve()
     sys.path.insert(0, str(script.parent))
     prepare()
     layers = 9 if args.small else 12
-    rows = [measure(script, name, args.classes, args.steps, layers) for name in args.trainer]
+    options = OPTIONS + (["OPTIM.LR", args.lr] if args.lr else [])
+    sizes = args.classes, args.steps, layers
+    rows = [measure(script, name, *sizes, options) for name in args.trainer]
     report(args, rows)
