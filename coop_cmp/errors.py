@@ -7,6 +7,8 @@ import errno
 from collections.abc import Iterable
 
 USER_ERROR = 2  # exit code of a command after a mistake of the user's
+DATA_ERROR = 65  # as in sysexits.h: the same, in a data set, which every method would find
+MISTAKES = (USER_ERROR, DATA_ERROR)
 IO_ERROR = 74  # as in sysexits.h: the disk or the network failed, and trying again may help
 _PASSING = (
     errno.EIO,
@@ -23,12 +25,18 @@ _PASSING = (
 
 def exit_code(error: Exception) -> int:
     """What a command ends with after this error."""
+    if isinstance(error, DataError):
+        return DATA_ERROR
     passing = isinstance(error, OSError) and error.errno in _PASSING
     return IO_ERROR if passing else USER_ERROR
 
 
 class UserError(ValueError):
     """Wrong input: the message names what was wrong and what to do. Shown without a traceback."""
+
+
+class DataError(UserError):
+    """Wrong input in a data set: whoever reads it, whatever the method, meets the same mistake."""
 
 
 def one_line(error: BaseException) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from sklearn.datasets import load_digits
 
 from tests.blocks import blocks
 from tests.conftest import ROOT
+from tests.shell import Shell
 from tests.test_export import by_snippet
 
 
@@ -31,33 +30,20 @@ def digits(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def call(folder: Path, *words: str, **variables: str) -> str:
-    environment = {**os.environ, "BACKBONE": "", "SEEDS": "", **variables}
-    command = ["bash", str(ROOT / words[0]), *words[1:]]
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=folder, env=environment, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def test_from_a_folder_to_probabilities_with_open_clip_alone(digits, monkeypatch):
-    output = str(digits / "output")
+    shell = Shell(digits)
     (train,) = [b for b in blocks(ROOT / "docs/datasets.md", "bash") if "./cats 4" in b]
-    assert 'main.sh ./cats 4 --template "a photo of a {}, a breed of cat."' in train
-    shown = call(
-        digits, "scripts/main.sh", "./my_images", "4", "--template", "a photo of the digit {}.",
-        "--options", "OPTIM.MAX_EPOCH=2",
-        OUTPUT=output, SEEDS="1", BACKBONE="GlyphCLIP", TRAINERS="CoOp CoOp_CMP",
-    )  # fmt: skip
-    assert re.search(r"zero +zero +a photo of the digit zero\.", shown)
+    line = next(line for line in train.splitlines() if "main.sh" in line)
+    line = line.replace("./cats", "./my_images").replace("{}, a breed of cat", "digit {}")
+    short = "--options OPTIM.MAX_EPOCH=2"
+    trainers = "CoOp CoOp_CMP"
+    shown = shell(f"{line} {short}", SEEDS="1", BACKBONE="GlyphCLIP", TRAINERS=trainers)
+    assert re.search(r"zero +zero +a photo of a digit zero\.", shown)
     table = [line.split("|")[1].strip() for line in shown.splitlines() if line.startswith("| CoOp")]
-    assert table == ["CoOp", "CoOp_CMP"]
-    run = f"{output}/my_images/CoOp_CMP/GlyphCLIP_4shots_lambda0.01/seed1"
-    rows = list(
-        csv.DictReader(io.StringIO(call(digits, "scripts/predict.sh", run, "new.png", "--csv")))
-    )
-    call(digits, "scripts/export.sh", run, "digits.safetensors")
+    assert table == trainers.split()
+    run = "output/my_images/CoOp_CMP/GlyphCLIP_4shots_lambda0.01/seed1"
+    rows = list(csv.DictReader(io.StringIO(shell(f"bash scripts/predict.sh {run} new.png --csv"))))
+    shell(f"bash scripts/export.sh {run} digits.safetensors")
     left = by_snippet(digits / "new.png", digits, monkeypatch)
     exported = dict(zip(left["about"]["classnames"], left["probabilities"].tolist(), strict=True))
     assert len(rows) == 3

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from coop_cmp.clip.epochs import seeded_views
 from coop_cmp.clip.views import FrozenFeatures
-from coop_cmp.errors import UserError
+from coop_cmp.errors import DataError, UserError
 
 
 class FeatureTrainer(TrainerX):
@@ -63,6 +63,8 @@ class FeatureTrainer(TrainerX):
         """Make the loaders; those of training draw views by seed, epoch and image."""
         try:
             super().build_data_loader()
+        except UserError as error:
+            raise DataError(str(error)) from error
         except ValueError as error:  # a sampler that does not suit the data or the batch
             raise UserError(str(error)) from error
         cfg, loader = self.cfg, self.train_loader_x

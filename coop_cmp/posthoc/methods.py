@@ -95,7 +95,7 @@ def find_labels(run: StoredRun, sources: Sources) -> list[StoredRun]:
         raise UserError(
             f"{run.folder}: {problem} of its model on the validation part below "
             f"{sources.archive.root}; make one (train.py --eval-only --model-dir <the training> "
-            "... TEST.SPLIT val, or a sweep with --split val), or name it with --fit"
+            "... TEST.SPLIT val, or main.sh and sweep.sh with --validate), or name it with --fit"
         )
     return found
 

@@ -45,6 +45,7 @@ def add_grid_arguments(parser: argparse.ArgumentParser) -> None:
     for name in AXES:
         parser.add_argument(f"--{name}", nargs="+", metavar="X")
     parser.add_argument("--options", nargs="+", metavar="KEY=VALUE", help="settings for train.py")
+    parser.add_argument("--validate", action="store_true", help="test on the validation part too")
     parser.add_argument("--template", default="", help='the prompt of a folder, "a photo of a {}."')
     parser.add_argument("--names", default="", metavar="FILE", help="its classes' names")
     parser.add_argument("--tag", help="end of the directories' names, for runs with other options")
@@ -72,6 +73,8 @@ def axes_of(args: argparse.Namespace) -> dict[str, Any]:
         axes["options"] = {key: value for key, _, value in pairs}
     if args.tag:
         axes["tag"] = args.tag
+    if args.validate:
+        axes["validate"] = True
     return axes
 
 

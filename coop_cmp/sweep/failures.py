@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from coop_cmp.errors import IO_ERROR
+from coop_cmp.errors import DATA_ERROR, IO_ERROR
 from coop_cmp.results.project import Project
 from coop_cmp.results.run import Run
 
@@ -29,8 +29,12 @@ class Failure:
 
 def describe_exit(code: int) -> str:
     """How a process ended, in words."""
-    if code == IO_ERROR:
-        return "an input or output error of the system"
+    words = {
+        IO_ERROR: "an input or output error of the system",
+        DATA_ERROR: "a mistake in the data set",
+    }
+    if code in words:
+        return words[code]
     return f"ended with exit code {code}" if code > 0 else f"killed by {signal.Signals(-code).name}"
 
 
@@ -39,6 +43,36 @@ def out_of_memory(failure: Failure) -> bool:
     text = "\n".join(failure.log).lower()
     killed = failure.reason == describe_exit(-signal.SIGKILL)  # as the system does then
     return killed or any(words in text for words in _MEMORY)
+
+
+def alike(
+    failure: Failure, earlier: Iterable[Failure], pending: Iterable[Run], in_data: bool
+) -> list[Run]:
+    """The runs that a mistake of the user's would end as well, and that need not be started.
+
+    A mistake in the data set ends all runs on it. Any other ends the trainings that differ in the
+    seed alone: they are averaged, and what mends the mistake changes them all. If runs with other
+    settings met it too, it also ends the runs of their trainer on the data set, or of all trainers
+    if theirs are more than one.
+
+    Args:
+        failure: The run that met it.
+        earlier: All failures, this one included.
+        pending: The runs that are not started.
+        in_data: The mistake is in the data set.
+    """
+    same = [other.run for other in earlier if other.cause == failure.cause]
+    points = {replace(run, seed=0) for run in same}
+    trainers = {run.trainer for run in same}
+
+    def ends(run: Run) -> bool:
+        if run.dataset != failure.run.dataset:
+            return False
+        more = len(points) > 1 and (len(trainers) > 1 or run.trainer in trainers)
+        other_seed = run.training is None and replace(run, seed=0) in points
+        return in_data or more or other_seed
+
+    return [run for run in pending if ends(run)]
 
 
 def report_failures(project: Project, failures: Sequence[Failure]) -> str:

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from types import FrameType
 
-from coop_cmp.errors import USER_ERROR
+from coop_cmp.errors import DATA_ERROR, MISTAKES
 from coop_cmp.results.project import Project
 from coop_cmp.results.run import Run
-from coop_cmp.sweep.failures import Failure, describe_exit, out_of_memory
+from coop_cmp.sweep.failures import Failure, alike, describe_exit, out_of_memory
 from coop_cmp.sweep.lock import RunLock
 from coop_cmp.sweep.process import Attempt, Trial, reject_results, start
 from coop_cmp.sweep.progress import Progress
@@ -169,8 +169,8 @@ class Launcher:
                     limit = duration(self.settings.time_limit)
                     self._end(slot, f"ended at its time limit of {limit}", retry=False)
             elif code != 0:
-                # train.py ends with 2 for a mistake of the user: the same again would not help.
-                self._end(slot, describe_exit(code), retry=code != USER_ERROR)
+                # After a mistake of the user the same again would not help.
+                self._end(slot, describe_exit(code), code not in MISTAKES, code)
             else:
                 self._accept(slot, attempt)
 
@@ -192,7 +192,7 @@ class Launcher:
         del self.active[slot]
         self.progress.finished(run, state.results, duration(attempt.seconds), self.active)
 
-    def _end(self, slot: int, reason: str, retry: bool) -> None:
+    def _end(self, slot: int, reason: str, retry: bool, code: int = 0) -> None:
         """A run did not succeed: put it back to be tried again, or keep it as a failure."""
         attempt = self.active.pop(slot)
         trial, log = attempt.trial, attempt.tail()
@@ -208,8 +208,12 @@ class Launcher:
             self.pending[trial.run] = again
         else:
             self._give_up(failure)
-            if not retry:
-                self._skip_alike(failure)
+            if code in MISTAKES:
+                reason = f"not started, after the mistake in {trial.run}"
+                known = list(self.failures.values())
+                fresh = [run for run, other in self.pending.items() if other.failure is None]
+                for run in alike(failure, known, fresh, code == DATA_ERROR):
+                    self._give_up(Failure(run, reason))
         if retry and not crowded:
             self._strike(attempt, failure.cause)
 
@@ -229,17 +233,6 @@ class Launcher:
             for trial in list(self.pending.values()):
                 reason = "not started, because no device is left to run on"
                 self._give_up(trial.failure or Failure(trial.run, reason))
-
-    def _skip_alike(self, failure: Failure) -> None:
-        """Leave out runs in which a mistake that two runs had would be found once more."""
-        same = [other for other in self.failures.values() if other.cause == failure.cause]
-        trainers = {other.run.trainer for other in same}
-        for run in list(self.pending) if len(same) > 1 and failure.log else []:
-            if run.dataset == failure.run.dataset and (
-                len(trainers) > 1 or run.trainer in trainers
-            ):
-                reason = f"not started, after the same mistake in {len(same)} runs"
-                self._give_up(Failure(run, reason))
 
     def _give_up(self, failure: Failure) -> None:
         self.pending.pop(failure.run, None)

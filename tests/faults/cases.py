@@ -46,6 +46,9 @@ class Case:
     code: int = 2
 
 
+DATA_ERROR = 65  # in a data set, which a sweep then leaves out
+
+
 def option(key: str, value: str, words: str) -> Case:
     """A setting with a value that it does not take."""
     return Case(f"{key} {value}"[:60], "train", (*TRAIN, key, value), words)
@@ -90,7 +93,7 @@ def config(name: str, file: str, content: bytes | str, words: str) -> Case:
 def images(name: str, words: str, **files: Content) -> Case:
     """A folder of one's own images."""
     arguments = ("--trainer", "CoOp", "--backbone", "TinyCLIP", *FOLDER, "--output-dir", "{tmp}/o")
-    return Case(f"images: {name}", "train", arguments, words, files)
+    return Case(f"images: {name}", "train", arguments, words, files, DATA_ERROR)
 
 
 SETTINGS = [
@@ -138,7 +141,7 @@ COMMANDS = [
     Case("no model to test", "train", (*TRAIN, "--eval-only"), r"--eval-only .* --model-dir"),
     Case("an odd option", "train", (*TRAIN, "OPTIM.LR"), r"no value for OPTIM\.LR"),
     Case("no data root", "train", (*TRAIN, "--root", "{tmp}/no", "DATASET.NAME", "OxfordPets"),
-         r"no folder .*/no/oxford_pets"),
+         r"no folder .*/no/oxford_pets", code=DATA_ERROR),
     Case("output under a file", "train", (*TRAIN, "--output-dir", "{tmp}/a/out"),
          r"Not a directory", {"a": "a file"}),
     Case("negative pruning", "store", ("--prune", "-5", "--store", "{tmp}"), "days from 0"),

@@ -65,6 +65,7 @@ def main():
     if step == "memory" and (calls == 1 or list(here.glob("active*"))):
         raise MemoryError("CUDA out of memory")
     if step == "user error": print("error: no such folder"); sys.exit(2)
+    if step == f"data error on {out.relative_to(here / 'output').parts[0]}": sys.exit(65)
     if step == "io error": sys.exit(74)
     if step == "die": os.kill(os.getpid(), signal.SIGKILL)
     if step == "hang": time.sleep(60)

@@ -41,7 +41,7 @@ def test_evaluations_wait_for_their_training(root):
 
 @pytest.mark.parametrize("fork", [False, True], ids=["process", "fork"])
 def test_failures_are_retried_once_and_listed_while_the_others_go_on(root, capsys, fork):
-    behave(root, {1: ["crash"], 2: ["die", "good"], 3: ["user error"], 4: ["good"]})
+    behave(root, {1: ["crash"], 2: ["die", "good"], 3: ["good"], 4: ["user error"]})
     flags = ("--seeds", "1", "2", "3", "4", "--fork" if fork else "--no-fork")
     assert main(arguments(root, *flags)) == 1
     made = [path[-1] for path in calls(root)]
@@ -51,8 +51,8 @@ def test_failures_are_retried_once_and_listed_while_the_others_go_on(root, capsy
     assert "2 of the runs failed" in err
     assert "seed1: ended with exit code 1" in err
     assert "RuntimeError: the loss exploded" in err
-    assert "seed3: ended with exit code 2" in err
-    assert "| CoOp      | 2, 4    |" in out
+    assert "seed4: ended with exit code 2" in err
+    assert "| CoOp      | 2, 3    |" in out
 
 
 def test_forked_runs_see_the_same_environment_and_leave_no_trace_in_the_sweep(root):
@@ -235,11 +235,23 @@ def test_an_io_error_is_no_mistake_of_the_user(root, capsys):
     assert "an input or output error of the system" in capsys.readouterr().out
 
 
-def test_a_mistake_that_two_runs_had_is_not_made_by_all_others(root, capsys):
-    seeds = [str(seed) for seed in range(1, 7)]
-    behave(root, {seed: ["user error"] for seed in range(1, 7)})
-    assert main(arguments(root, "--seeds", *seeds, "--jobs", "1")) == 1
-    assert len(calls(root)) == 2
+def test_a_mistake_is_not_made_again_with_other_seeds(root, capsys):
+    behave(root, {1: ["user error"], 2: ["user error"], 3: ["user error"]})
+    more = ("--trainers", "CoOp", "KgCoOp", "--shots", "8", "4", "--jobs", "1")
+    assert main(arguments(root, *more)) == 1
+    # The first ends the other seeds, and the same in another trainer ends the data set.
+    assert calls(root) == [
+        "digits/CoOp/GlyphCLIP_8shots/seed1",
+        "digits/KgCoOp/GlyphCLIP_8shots/seed1",
+    ]
     err = capsys.readouterr().err
     assert err.count("error: no such folder") == 1
-    assert "not started, after the same mistake in 2 runs" in err
+    assert "not started, after the mistake in digits/CoOp/GlyphCLIP_8shots/seed1" in err
+
+
+def test_a_mistake_in_a_data_set_ends_its_runs_at_once_and_no_others(root, capsys):
+    behave(root, {1: ["data error on digits", "good"]})
+    more = ("--trainers", "CoOp", "CoOp_CMP", "--shots", "8", "4", "--jobs", "1", "--seeds", "1")
+    assert main(arguments(root, "--datasets", "digits", "food101", *more)) == 1
+    assert [call.split("/")[0] for call in calls(root)] == ["digits", *["food101"] * 4]
+    assert "a mistake in the data set" in capsys.readouterr().err
