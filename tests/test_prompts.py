@@ -119,13 +119,11 @@ def test_every_sequence_can_be_unpacked_again(slots, class_specific, limit):
         tokens = packing.tokens.tolist()
         for place, source in zip(packing.learned.tolist(), packing.source.tolist(), strict=True):
             tokens[place] = -1 - source
-        width = packing.mask.shape[2]
         for end in packing.ends.tolist():
-            block, row = divmod(end, width)
-            places = seen(packing, block, row)
+            places = seen(packing, end)
             assert packing.positions[places].tolist() == list(range(len(places)))
             for i, place in enumerate(places[packing.prefix :], packing.prefix):
-                before = seen(packing, block, (place - packing.prefix) % width)
+                before = seen(packing, place - packing.prefix)
                 assert before == places[: i + 1]  # causal, and the class's own alone
             unpacked.append([tokens[i] for i in places])
     for c, sequence in enumerate(slots):
@@ -134,9 +132,14 @@ def test_every_sequence_can_be_unpacked_again(slots, class_specific, limit):
         assert unpacked[c] == [s if s >= 0 else s - first for s in sequence]
 
 
-def seen(packing, block: int, row: int) -> list[int]:
+def seen(packing, own: int) -> list[int]:
     """Packed places that an own token looks at."""
-    shared, width = packing.prefix, packing.mask.shape[2]
+    shared = packing.prefix
+    if len(packing.rows):  # everything before it in its row
+        row, column = divmod(packing.places[shared + own].item(), packing.rows.shape[1])
+        return packing.rows[row, : column + 1].tolist()
+    width = packing.mask.shape[2]
+    block, row = divmod(own, width)
     columns = (packing.mask[block, 0, row, : shared + width] == 0).nonzero()[:, 0].tolist()
     return [c if c < shared else c + block * width for c in columns]
 

@@ -14,6 +14,7 @@ from coop_cmp.clip.prompts import PromptLayout
 
 BLOCK = 48  # own tokens, of several classes, that attend in one product (or up to twice as many)
 EMPTY = 0.02  # share of empty places that is good enough
+ROWS = 1.5  # places of rows per token, at most
 ALIGNED = 16  # columns: on a GPU, rows of a mask that begin elsewhere are copied in every layer
 
 
@@ -23,6 +24,9 @@ class Packing:
 
     All tokens of a class stand in one block, so that attention is one product for all blocks,
     whatever the lengths of names. Classes are spread so evenly that hardly a place stays empty.
+    Classes with a context of their own share next to nothing and are long: in a block with others
+    they would mostly attend to no avail. They stand in one block without empty places, and are
+    gathered in rows, one for each, to attend; unless one is far longer than the others.
 
     Args:
         prefix: P.
@@ -35,6 +39,9 @@ class Packing:
         ends: Places of the end tokens [C] behind the prefix.
         mask: [B, 1, K, P + K]: 0 where an own token looks at the prefix, itself and those of its
             class before it, and -inf elsewhere. A few columns behind them mean nothing.
+        rows: Instead of the mask, for classes with a context of their own: the packed places
+            [C, S] of the tokens of each, prefix included; any place where none is left.
+        places: Where the packed tokens [P + K] stand in these rows [C * S].
     """
 
     prefix: int
@@ -45,6 +52,8 @@ class Packing:
     source: Tensor
     ends: Tensor
     mask: Tensor
+    rows: Tensor
+    places: Tensor
 
 
 @lru_cache(maxsize=64)  # a run has a handful of layouts and encodes them in every step
@@ -70,32 +79,42 @@ def pack(layout: PromptLayout, limit: int, device: torch.device) -> tuple[Packin
 def _packing(layout: PromptLayout, classes: Sequence[int], device: torch.device) -> Packing:
     shared = len(layout.prefix)
     own = {c: layout.slots[c][shared:] for c in classes}
-    blocks = into_blocks({c: len(slots) for c, slots in own.items()})
-    width = max(sum(len(own[c]) for c in block) for block in blocks)
-    slots, places = list(layout.prefix), list(range(shared))
+    lengths = {c: len(slots) for c, slots in own.items()}
+    longest, total = max(lengths.values()), sum(lengths.values())
+    in_rows = layout.class_specific and len(classes) * longest <= ROWS * total
+    blocks = [list(classes)] if in_rows else into_blocks(lengths)
+    width = max(sum(lengths[c] for c in block) for block in blocks)
+    slots, positions = list(layout.prefix), list(range(shared))
     owners, ends = [-1] * shared, dict.fromkeys(classes, 0)
     for b, block in enumerate(blocks):
         for c in block:
             slots += own[c]
-            places += range(shared, shared + len(own[c]))
-            owners += [c] * len(own[c])
+            positions += range(shared, shared + lengths[c])
+            owners += [c] * lengths[c]
             ends[c] = len(slots) - shared - 1
         empty = shared + (b + 1) * width - len(slots)
-        slots, places, owners = slots + [0] * empty, places + [0] * empty, owners + [-1] * empty
+        slots, positions = slots + [0] * empty, positions + [0] * empty
+        owners += [-1] * empty
     learned = [place for place, slot in enumerate(slots) if slot < 0]
     own_rows = layout.n_context if layout.class_specific else 0
-    owner = torch.tensor(owners[shared:]).unflatten(0, (len(blocks), width))
+    mask = rows = places = torch.empty(0)
+    if in_rows:
+        rows, places = _rows(torch.tensor(list(lengths.values())), shared)
+    else:
+        mask = _mask(torch.tensor(owners[shared:]).unflatten(0, (len(blocks), width)), shared)
     return Packing(
         prefix=shared,
         blocks=len(blocks),
         tokens=torch.tensor([max(slot, 0) for slot in slots], device=device),
-        positions=torch.tensor(places, device=device),
+        positions=torch.tensor(positions, device=device),
         learned=torch.tensor(learned, dtype=torch.long, device=device),
         source=torch.tensor(
             [-1 - slots[i] + own_rows * owners[i] for i in learned], dtype=torch.long, device=device
         ),
         ends=torch.tensor(list(ends.values()), device=device),
-        mask=_mask(owner, shared).to(device),
+        mask=mask.to(device),
+        rows=rows.to(device),
+        places=places.to(device),
     )
 
 
@@ -140,3 +159,12 @@ def _mask(owner: Tensor, shared: int) -> Tensor:
     mask = torch.zeros(blocks, 1, width, -(-(shared + width) // ALIGNED) * ALIGNED)
     mask[:, 0, :, shared : shared + width].masked_fill_(~seen, float("-inf"))
     return mask
+
+
+def _rows(lengths: Tensor, shared: int) -> tuple[Tensor, Tensor]:
+    """Rows [C, S] and places [P + K] for classes of these lengths [C], one behind the other."""
+    column = torch.arange(shared + int(lengths.max()))
+    before = (lengths.cumsum(0) - lengths)[:, None]  # own tokens of other classes
+    own = (column >= shared) & (column < shared + lengths[:, None])
+    rows = torch.where(own, column + before, column * (column < shared))
+    return rows, torch.cat([column[:shared], own.flatten().nonzero()[:, 0]])

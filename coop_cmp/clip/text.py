@@ -216,11 +216,13 @@ def attend(packed: Tensor, mask: Tensor, groups: int, packing: Packing) -> Tenso
         packed: Queries, keys and values [G * P + G * B * K, 3, heads, d/heads].
         mask: [G * B, 1, K, P + K or more]
         groups: G.
-        packing: P and B.
+        packing: P and B, or rows.
 
     Returns:
         [G * P + G * B * K, d]
     """
+    if len(packing.rows):
+        return _attend_in_rows(packed, packing)
     sizes = groups * packing.prefix, len(packed) - groups * packing.prefix
     first, own = (part.permute(1, 0, 2, 3) for part in packed.split(sizes))
     first = first.unflatten(1, (groups, -1)).transpose(2, 3)  # [3, G, heads, P, d/heads]
@@ -236,6 +238,18 @@ def attend(packed: Tensor, mask: Tensor, groups: int, packing: Packing) -> Tenso
         mix(query.squeeze(0), key, value, mask[..., : key.shape[-2]]),
     ]
     return torch.cat([part.transpose(1, 2).flatten(2).flatten(0, 1) for part in mixed])
+
+
+def _attend_in_rows(packed: Tensor, packing: Packing) -> Tensor:
+    """Attention of each class to itself; what a row has behind the end token comes too late.
+
+    On a GPU the backward pass of index_select adds in any order. That concerns the prefix alone,
+    which all rows have, and in which there is nothing learned where classes have their own context.
+    """
+    rows = packed.index_select(0, packing.rows.flatten()).unflatten(0, packing.rows.shape)
+    query, key, value = (part.transpose(1, 2) for part in rows.unbind(2))  # [C, heads, S, d/heads]
+    mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+    return mixed.transpose(1, 2).flatten(2).flatten(0, 1).index_select(0, packing.places)
 
 
 def _finish(block: Any, x: Tensor, mixed: Tensor) -> Tensor:
