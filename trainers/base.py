@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from coop_cmp.clip import LoadedCLIP, TextEncoder, load_clip
 from coop_cmp.clip.checks import check_preprocessing, check_text_encoder
 from coop_cmp.config import check_cfg
-from coop_cmp.devices import choose_device, set_threads, to_device
+from coop_cmp.devices import activation_budget, choose_device, set_threads, to_device
 from coop_cmp.errors import UserError
 from coop_cmp.results.identity import flatten, identify
 from coop_cmp.results.store import lookup
@@ -33,6 +33,7 @@ class PromptedCLIP(nn.Module):
     """
 
     frozen_image_tower: ClassVar[bool] = True
+    text_passes: ClassVar[int] = 1  # whose activations a step holds at the same time
     prompt_learner: nn.Module
     logit_scale: Tensor
 
@@ -41,8 +42,9 @@ class PromptedCLIP(nn.Module):
         self.visual = clip.model.visual
         self.logit_scale = clip.model.logit_scale
         node = cfg.MODEL
+        budget = node.TEXT_BUDGET_MB << 20 or activation_budget(choose_device(cfg))
         self.text_encoder = TextEncoder(
-            clip.model, node.TEXT_ENCODER, node.TEXT_BUDGET_MB << 20, node.COMPILE
+            clip.model, node.TEXT_ENCODER, budget // self.text_passes, node.COMPILE
         )
         self.fixed_text: Tensor | None = None
         self.step_features: tuple[Tensor, ...] | None = None
@@ -298,7 +300,5 @@ def fused(optim: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 
 def grad_scaler(enabled: bool) -> Any:
-    """A gradient scaler, which does nothing unless enabled; torch 2.2 has it in another place."""
-    if hasattr(torch.amp, "GradScaler"):
-        return torch.amp.GradScaler("cuda", enabled=enabled)
-    return torch.cuda.amp.GradScaler(enabled=enabled)
+    """A gradient scaler, which does nothing unless enabled."""
+    return torch.amp.GradScaler("cuda", enabled=enabled)

@@ -34,7 +34,7 @@ class ConditionalPromptLearner(PromptLearner):
 
     def __init__(self, node: Any, clip: LoadedCLIP, classnames: list[str]) -> None:
         super().__init__(node, clip, classnames)
-        features = clip.model.visual.output_dim
+        features = clip.embed_dim
         hidden = max(1, features // REDUCTION)
         layers: dict[str, nn.Module] = {
             "linear1": nn.Linear(features, hidden),

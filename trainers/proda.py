@@ -79,6 +79,7 @@ class PromptDistribution(nn.Module):
 class ProDACLIP(PromptedCLIP):
     """CLIP whose classifier is the mean over prompts of their normalised text features."""
 
+    text_passes = 4  # three places of the name, and prompts without one
     prompt_learner: PromptDistribution
 
     def __init__(self, cfg: Any, clip: LoadedCLIP, classnames: list[str]) -> None:

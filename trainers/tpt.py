@@ -107,8 +107,9 @@ class TunedCLIP(PromptedCLIP):
             self.at_once = 1
         if not self.at_once:
             raise UserError(
-                f"the prompts of {layout.n_classes} classes do not fit in MODEL.TEXT_BUDGET_MB "
-                f"({cfg.MODEL.TEXT_BUDGET_MB}), not even for one image: raise it"
+                f"the prompts of {layout.n_classes} classes do not fit in the "
+                f"{self.text_encoder.budget >> 20} MB for activations, not even for one image: set "
+                "MODEL.TEXT_BUDGET_MB higher"
             )
 
     def encode(self, context: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import open_clip
 import torch
 from open_clip.pretrained import download_pretrained, get_pretrained_cfg
-from torch import Tensor
+from torch import Tensor, nn
 
 from coop_cmp.clip.torchscript import is_torchscript, read_torchscript
 from coop_cmp.errors import UserError, closest
@@ -39,6 +39,12 @@ class LoadedCLIP:
     weights: str
     digest: str  # SHA-256 of the file of weights
     image_size: tuple[int, int]
+
+    @property
+    def embed_dim(self) -> int:
+        """Numbers in a feature; of the text tower, since timm's image towers do not say."""
+        projection = self.model.text_projection
+        return projection.out_features if isinstance(projection, nn.Linear) else len(projection.T)
 
 
 def add_models(folder: str | Path) -> None:

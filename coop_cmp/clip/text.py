@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from coop_cmp.clip.packing import Packing, pack
 from coop_cmp.clip.prompts import PromptLayout
+from coop_cmp.devices import BUDGET
 from coop_cmp.errors import UserError
 
 # Floats kept per token and channel for the backward pass of one block with frozen weights, and
@@ -48,7 +49,7 @@ class TextEncoder(nn.Module):
         self,
         clip_model: nn.Module,
         kind: Literal["shared", "naive"] = "shared",
-        budget: int = 4 << 30,
+        budget: int = BUDGET,
         mode: str = "",
     ) -> None:
         super().__init__()

@@ -172,7 +172,11 @@ declare(
         "shared", ("shared", "naive"), "naive: every token of every class, as CoOp does"
     ),
     TEXT_BUDGET_MB=integer(
-        4096, "of the text tower's activations; more is cut into chunks", low=0, free=True
+        0,
+        "of the text tower's activations; more is cut into chunks; 0: half of a GPU's free memory, "
+        "elsewhere 4096",
+        low=0,
+        free=True,
     ),
     COMPILE=choice(
         "",

@@ -42,12 +42,23 @@ MODELS = {
         "vision_cfg": {"image_size": 32, "layers": [1, 1, 1, 1], "width": 8, "head_width": 16},
         "text_cfg": TEXT | {"layers": 2},
     },
+    "TinyTimm": {
+        "embed_dim": 32,
+        "vision_cfg": {
+            "image_size": 32,
+            "timm_model_name": "test_convnext",
+            "timm_model_pretrained": False,
+            "timm_pool": "",
+            "timm_proj": "linear",
+        },
+        "text_cfg": TEXT | {"layers": 2},
+    },
 }
 
 
 @pytest.fixture(scope="session")
 def models(tiny_weights: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Register DeepCLIP and TinyResNet with random weights, beside TinyCLIP."""
+    """Register DeepCLIP, TinyResNet and TinyTimm with random weights, beside TinyCLIP."""
     folder = tmp_path_factory.mktemp("more_models")
     for name, config in MODELS.items():
         (folder / f"{name}.json").write_text(json.dumps(config))

@@ -13,7 +13,7 @@ from tests.trainers.conftest import CLASSES, loss_and_gradients
 WORDS = ("TRAINER.COCOOP.CTX_INIT", "a photo of a")
 
 
-@pytest.mark.parametrize("model", ["TinyCLIP", "TinyResNet"])
+@pytest.mark.parametrize("model", ["TinyCLIP", "TinyResNet", "TinyTimm"])
 def test_the_loss_and_its_gradient_are_those_of_a_loop_over_images_and_classes(build, model):
     trainer = build("CoCoOp", *WORDS, model=model)
     loss, gradients = loss_and_gradients(trainer)

@@ -125,8 +125,9 @@ def test_fewer_words_than_vectors_are_refused(build):
 
 
 def test_a_convolutional_image_tower_is_refused(build):
-    with pytest.raises(UserError, match="TinyResNet has no sequence of image tokens"):
-        build("MaPLe", model="TinyResNet")
+    for model in ("TinyResNet", "TinyTimm"):
+        with pytest.raises(UserError, match=f"{model} has no sequence of image tokens"):
+            build("MaPLe", model=model)
     with pytest.raises(UserError, match="needs a vision transformer such as ViT-B/16, got RN50"):
         build("MaPLe", model="RN50")
 

@@ -10,7 +10,7 @@ from coop_cmp import CMPenalty, cmp_loss
 from coop_cmp.clip import load_clip
 from coop_cmp.errors import UserError
 from tests.trainers import plain
-from tests.trainers.conftest import CLASSES, loss_and_gradients
+from tests.trainers.conftest import CLASSES, loss_and_gradients, steps
 from trainers.proda import margin_variance
 
 ALL = ("TRAINER.PRODA.PROMPT_BS", 8)
@@ -125,8 +125,19 @@ def test_the_prediction_uses_the_mean_of_all_prompts_and_does_not_normalise_it(b
 
 def test_a_small_memory_budget_drops_no_prompt(build):
     whole = build("ProDA").model.text_features()
-    cut = build("ProDA", "MODEL.TEXT_BUDGET_MB", 0).model.text_features()
-    torch.testing.assert_close(cut, whole)
+    model = build("ProDA").model
+    model.text_encoder.budget = 1
+    torch.testing.assert_close(model.text_features(), whole)
+
+
+def test_the_passes_of_a_step_share_the_memory(build, monkeypatch):
+    monkeypatch.setattr("trainers.base.activation_budget", lambda device: 400 << 20)
+    assert build("CoOp").model.text_encoder.budget == 400 << 20
+    assert build("ProDA", "MODEL.TEXT_BUDGET_MB", 8).model.text_encoder.budget == 2 << 20
+    trainer, passes = build("ProDA", *ALL), []
+    trainer.model.text_encoder.register_forward_hook(lambda *_: passes.append(1))
+    steps(trainer, 1)
+    assert trainer.model.text_encoder.budget * len(passes) == 400 << 20
 
 
 def test_one_prompt_is_coop(build):

@@ -1,16 +1,21 @@
-"""What is published of the methods: sizes for ViT-B/16 and the spread of random prompts."""
+"""What is published of the methods: sizes for ViT-B/16, spread of random prompts, precision."""
 
 from __future__ import annotations
 
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
 import open_clip
 import pytest
 import torch
+import yaml
 from torch import nn
 
 from coop_cmp.settings import SETTINGS
+from tests.conftest import ROOT
+from tests.trainers.conftest import steps
+from tests.trainers.test_devices import traced_step
 from trainers.cocoop import ConditionalPromptLearner
 from trainers.coop import PromptLearner
 from trainers.maple import MultiModalPromptLearner
@@ -26,11 +31,10 @@ def vit() -> Any:
     model = SimpleNamespace(
         ln_final=SimpleNamespace(weight=torch.empty(512)),
         token_embedding=nn.Embedding(49408, 512),
-        visual=SimpleNamespace(
-            conv1=SimpleNamespace(weight=torch.empty(768, 3, 16, 16)), output_dim=512
-        ),
+        visual=SimpleNamespace(conv1=SimpleNamespace(weight=torch.empty(768, 3, 16, 16))),
     )
-    return SimpleNamespace(model=model, tokenizer=open_clip.get_tokenizer("ViT-B-16"))
+    tokenizer = open_clip.get_tokenizer("ViT-B-16")
+    return SimpleNamespace(model=model, tokenizer=tokenizer, embed_dim=512)
 
 
 def settings(node: str, **changes: Any) -> Any:
@@ -111,3 +115,46 @@ def test_kgcoop_starts_from_four_words(vit):
     assert learner.ctx.shape == (4, 512)
     words = vit.tokenizer(["a photo of a"])[0, 1:5]
     assert torch.equal(learner.ctx, vit.model.token_embedding(words))
+
+
+def leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The settings of a config file by their full names."""
+    found = {}
+    for key, value in tree.items():
+        inner = isinstance(value, dict)
+        found |= leaves(value, f"{prefix}{key}.") if inner else {prefix + key: value}
+    return found
+
+
+def test_the_published_preset_differs_in_precision_alone_and_trains_prompts_in_fp16(build):
+    preset, ours = (
+        leaves(yaml.safe_load((ROOT / f"configs/trainers/CoOp/{name}.yaml").read_text()))
+        for name in ("vit_b16_published", "vit_b16")
+    )
+    differing = {key for key in preset | ours if preset.get(key) != ours.get(key)}
+    assert differing == {"MODEL.LEARNABLE_DTYPE"}
+    assert preset["TRAINER.COOP.PREC"] == "fp16"
+    del preset["MODEL.BACKBONE.NAME"], preset["INPUT.SIZE"]  # a small model takes its place
+    trainer = build("CoOp_CMP", *chain(*preset.items()), "OPTIM.WARMUP_EPOCH", 0)
+    start = trainer.learner.ctx.detach().clone()
+    reports = steps(trainer)
+    single = steps(build("CoOp_CMP", *chain(*preset.items()), "TRAINER.COOP.PREC", "fp32"))
+    assert trainer.model.text_encoder.dtype == trainer.learner.ctx.dtype == torch.float16
+    assert trainer.learner.ctx.isfinite().all()
+    assert not torch.equal(trainer.learner.ctx, start)
+    assert reports[0]["loss"] == pytest.approx(single[0]["loss"], rel=0.02)
+    assert trainer.model_inference(trainer.test_loader[0]["img"]).dtype == torch.float32
+    traced = traced_step(build("CoOp_CMP", *chain(*preset.items())))
+    assert {value.device.type for value in traced.values()} == {"cuda"}
+
+
+def test_training_starts_from_the_checkpoint_that_init_weights_names(build, tmp_path):
+    source = build("CoOp")
+    steps(source)
+    source.save_model(0, str(tmp_path))
+    (file,) = tmp_path.glob("*/model.pth.tar-1")
+    target = build("CoOp", "MODEL.INIT_WEIGHTS", str(file), "SEED", 2)
+    assert torch.equal(target.learner.ctx, source.learner.ctx)
+    assert not torch.equal(build("CoOp").learner.ctx, source.learner.ctx)
+    steps(target)
+    assert not torch.equal(target.learner.ctx, source.learner.ctx)

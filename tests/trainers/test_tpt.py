@@ -247,8 +247,9 @@ def test_wrong_settings_are_refused_before_any_image_is_read(options, message, r
     assert re.search(message, error), error
 
 
-def test_prompts_that_do_not_fit_in_the_text_budget_are_refused():
-    with pytest.raises(UserError, match=r"6 classes do not fit in MODEL\.TEXT_BUDGET_MB \(0\)"):
+def test_prompts_that_do_not_fit_in_the_text_budget_are_refused(monkeypatch):
+    monkeypatch.setattr("trainers.base.activation_budget", lambda device: 1000)
+    with pytest.raises(UserError, match=r"6 classes do not fit .* MODEL\.TEXT_BUDGET_MB higher"):
         model_of(budget_mb=0)
 
 
