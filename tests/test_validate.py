@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import io
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 import yaml
 
+import train
 from coop_cmp.commands.validate import Line, main
 from coop_cmp.errors import UserError
+from coop_cmp.results import read_predictions, read_results
 from coop_cmp.results.project import Project
 from coop_cmp.results.run import Run
 from tests.conftest import ROOT
 from tests.runs import finish
+from trainers.checkpoint import learned_digest
 
 EXPECTED = {
     "zero_shot": {
@@ -60,6 +68,43 @@ def test_each_line_says_expected_got_and_what_usually_causes_a_difference(valida
     assert "ucf101" not in out
     assert "4 compared, 1 differ" in out
     assert code == 1
+
+
+def test_a_checkpoint_of_coop_is_tested(validate, tmp_path, monkeypatch, capsys):
+    # The embedded model in the place of OpenAI's, and train.py in this process.
+    fits = Line("weights of GlyphCLIP", "weights", "0", "0")
+    monkeypatch.setattr("coop_cmp.commands.validate.weights_line", lambda *_: fits)
+    monkeypatch.setattr("coop_cmp.commands.validate.subprocess.run", in_process(monkeypatch))
+    published = tmp_path / "published" / "prompt_learner"
+    published.mkdir(parents=True)
+    torch.manual_seed(0)
+    learned = {"ctx": 0.02 * torch.randn(16, 64), "token_prefix": torch.zeros(10, 1, 64)}
+    torch.save({"state_dict": learned, "epoch": 50}, published / "model.pth.tar-50")
+    arguments = ("--backbone", "GlyphCLIP", "--checkpoint-dataset", "digits", "--checkpoint")
+    code, out = validate(*arguments, str(published.parent))
+    (stored,) = (tmp_path / "out/validation").rglob("predictions.npz")
+    found = read_predictions(stored)
+    accuracy = 100 * (found.logits.argmax(1) == found.labels).mean()
+    assert f"coop 16 shots on digits: got {accuracy:.2f}, no published number here" in out
+    assert code == 0
+    record = read_results(stored.with_name("results.json"))
+    assert record["checkpoint"] == learned_digest(torch.nn.ParameterDict({"ctx": learned["ctx"]}))
+    with pytest.raises(UserError, match='the test of nowhere failed: error: no model at "nowhere'):
+        validate(*arguments, "nowhere")
+
+
+def in_process(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
+    """``subprocess.run`` of train.py without loading torch once more."""
+
+    def run(command: list[str], **_: Any) -> SimpleNamespace:
+        output, errors = io.StringIO(), io.StringIO()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", output)
+            patch.setattr(sys, "stderr", errors)
+            code = train.run(command[2:])
+        return SimpleNamespace(returncode=code, stdout=output.getvalue(), stderr=errors.getvalue())
+
+    return run
 
 
 def test_other_weights_are_noticed(validate):

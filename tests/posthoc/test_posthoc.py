@@ -257,7 +257,7 @@ def test_dac_follows_its_definition():
 
 @pytest.mark.parametrize("name", ["vector", "dirichlet", "isotonic", "histogram"])
 def test_values_for_each_class_do_not_serve_other_classes(name):
-    fitted = FITS[name](*sample(200))
+    fitted = FITS[name](*sample(40))
     with pytest.raises(UserError, match=r"each of 8 classes .* a temperature and SaLS can"):
         fitted(sample(10, classes=5)[0])
 
