@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
 
 import coop_cmp
 from coop_cmp.commands.export import main
@@ -49,6 +52,22 @@ def test_the_snippet_gives_the_probabilities_of_the_run(
     assert left["about"]["classnames"] == expected.classnames
     np.testing.assert_allclose(left["probabilities"], expected.probabilities[0], atol=1e-5)
     np.testing.assert_allclose(left["logits"], expected.logits, atol=1e-5)
+
+
+def test_logits_agree_at_the_scale_of_clip(run, tiny_weights, pictures, tmp_path, monkeypatch):
+    hundred = tmp_path / "hundred.safetensors"
+    save_file(load_file(tiny_weights) | {"logit_scale": torch.tensor(100.0).log()}, hundred)
+    run("run", "MODEL.BACKBONE.WEIGHTS", str(hundred))
+    export(tmp_path / "run", tmp_path / "digits.safetensors")
+    left = by_snippet(pictures / "test/tree/3.png", tmp_path, monkeypatch)
+    answers = coop_cmp.load(tmp_path / "run").predict(pictures / "test")  # in batches
+    assert float(left["scale"]) == pytest.approx(100)
+    for path, expected in zip(answers.images, answers.logits, strict=True):
+        image = left["preprocess"](Image.open(path))[None]
+        with torch.no_grad():
+            features = left["model"].encode_image(image, normalize=True)
+        logits = left["scale"] * features @ left["text"].T
+        np.testing.assert_allclose(logits[0], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("trainer", ["CoCoOp", "BPEFT", "TPT"])
