@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,14 +43,13 @@ def embedded_blocks(name: str, seeds: tuple[int, ...]) -> list[Block]:
     if name == "embedded_base2new":
         return _base2new_blocks(recipe)
     if name == "embedded_lambda":
-        return [_lambda_block(recipe, metric) for metric in ("accuracy", "gap", "ece")]
+        return _lambda_blocks(recipe, "digits", (*METHODS, "CLIPFT"), LAMBDAS)
+    if name == "embedded_glyphs":
+        return _lambda_blocks(Recipe("GlyphCLIP", seeds), "glyphs", CALIBRATED, (0.01, 0.1, 0.95))
     columns: dict[str, tuple[str, ...]] = {"digits": ("digits",)}
     methods, shots = ["ZeroshotCLIP", *TWINS], [8]
     metrics = ["accuracy", "ece", "ace", "weighted_mce", "mce"]
-    if name == "embedded_glyphs":
-        recipe, columns = Recipe("GlyphCLIP", seeds), {"glyphs": ("glyphs",)}
-        metrics = ["accuracy", "gap", "ece", "ace", "nll"]
-    elif name == "embedded_domain":
+    if name == "embedded_domain":
         columns |= {shift.removeprefix("digits_"): (shift,) for shift in SHIFTS}
         columns["mean of shifts"] = SHIFTS
         metrics = ["accuracy", "ece"]
@@ -68,16 +68,26 @@ def embedded_blocks(name: str, seeds: tuple[int, ...]) -> list[Block]:
     return blocks
 
 
-def _lambda_block(recipe: Recipe, metric: str) -> Block:
-    """A metric for every weight and method; the first row is the baseline itself."""
+def _lambda_blocks(
+    recipe: Recipe, dataset: str, methods: Sequence[str], lambdas: Sequence[float]
+) -> list[Block]:
+    """Three metrics for every weight and method; the first row is the baseline itself."""
 
-    def cell(row: str, method: str) -> Cell:
+    def cell(row: str, method: str, metric: str) -> Cell:
         if row == "no penalty":
-            return recipe.cell(method, ("digits",), 8, metric)
-        return recipe.cell(f"{method}_CMP", ("digits",), 8, metric, lam=float(row.split()[1]))
+            return recipe.cell(method, (dataset,), 8, metric)
+        return recipe.cell(f"{method}_CMP", (dataset,), 8, metric, lam=float(row.split()[1]))
 
-    rows = ["no penalty", *(f"lambda {lam:g}" for lam in LAMBDAS)]
-    return Block.fill(f"8 shots, digits, {HEADINGS[metric]}", rows, [*METHODS, "CLIPFT"], cell)
+    rows = ["no penalty", *(f"lambda {lam:g}" for lam in lambdas)]
+    return [
+        Block.fill(
+            f"8 shots, {dataset}, {HEADINGS[metric]}",
+            rows,
+            methods,
+            lambda row, method, metric=metric: cell(row, method, metric),
+        )
+        for metric in ("accuracy", "gap", "ece")
+    ]
 
 
 def _base2new_blocks(recipe: Recipe) -> list[Block]:

@@ -33,7 +33,7 @@ class Point:
     Attributes:
         arms: How far the intervals reach [2, 2]: of accuracy and ECE, below and above; zeros for
             the method that the others change.
-        holds: Whether one of the changes can be told from chance.
+        holds: Whether a change there, of any metric, can be told from chance.
     """
 
     name: str
@@ -80,7 +80,8 @@ def _point(
     calibrated = bool(known[0][0].runs[0][0].calibrator)
     kind = "after training" if calibrated else "while training" if change in TERMS else ""
     kind = kind or ("another method" if change else "")
-    holds = any(change.holds for change in changes)
+    everything = [value.change for cell in cells.values() if (value := values[cell]).change]
+    holds = any(change.holds for change in everything if change)
     return Point(block.rows[row], kind, 100 * np.array(center), 100 * np.array(arms), holds)
 
 
@@ -108,14 +109,19 @@ def draw_tradeoff(axes: Axes, points: list[Point]) -> None:
         else:
             axes.plot(x, y, "*", color="black", markersize=9, zorder=4)
         if point.holds or not point.kind or point.name == "CMP":
+            offset = (3, -7) if point.name == "CMP" else (3, 3)
             axes.annotate(
-                point.name, (x, y), (3, 3), textcoords="offset points", fontsize=6, zorder=5
+                point.name, (x, y), offset, textcoords="offset points", fontsize=6, zorder=5
             )
     if far := [point for point in points if point not in near]:
         names = ", ".join(f"{p.name} ({p.place[0]:.0f}, {p.place[1]:.0f})" for p in far)
         axes.text(0.02, 0.98, f"outside: {names}", va="top", fontsize=6, transform=axes.transAxes)
+    # Long arms are cut at the edge: they would hide where the points are.
+    low, high = np.min([p.place for p in near], 0), np.max([p.place for p in near], 0)
+    middle, half = (low + high) / 2, np.maximum(0.6 * (high - low), 2.0)
+    axes.set_xlim(middle[0] - half[0], middle[0] + half[0])
+    axes.set_ylim(0, 1.15 * high[1] + 1)
     axes.set(xlabel="accuracy (%)", ylabel="ECE (%)")
-    axes.set_ylim(bottom=0)
 
 
 def tradeoff_figure(table: Table, values: Mapping[Cell, Value]) -> Figure:
