@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from tests.conftest import ROOT
 
@@ -23,7 +24,7 @@ def printed() -> dict[tuple[str, str, str], str]:
     for block in text.partition("### embedded_calibrators")[2].split("\n**")[1:]:
         method = re.split(r"[, ]", block)[0].replace("Zero-shot", "ZeroshotCLIP")
         rows = [cells(line) for line in block.splitlines() if line.startswith("|")]
-        for change, interval in zip(rows, rows[1:], strict=False):
+        for change, interval in pairwise(rows):
             if interval[1] == "95 %":
                 rival = change[1].removeprefix("by ")
                 for head, value, ends in zip(rows[0][2:], change[2:], interval[2:], strict=True):

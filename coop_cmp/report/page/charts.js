@@ -139,9 +139,9 @@ function drawOverview(indices) {
     "overview",
     traces,
     {
-      xaxis: { title: { text: "accuracy (%)" } },
-      yaxis: { title: { text: "ECE (%)" }, rangemode: "tozero" },
-      showlegend: true,
+      xaxis: { title: { text: "accuracy (%)" }, range: around(traces.flatMap(({ x }) => x)) },
+      yaxis: { title: { text: "ECE (%)" }, range: [0, around(traces.flatMap(({ y }) => y))[1]] },
+      showlegend: innerWidth > 700, // else it would lie on the points
     },
     csv,
     words,
@@ -149,6 +149,13 @@ function drawOverview(indices) {
   if (!traces.length) return;
   byId("overview").removeAllListeners("plotly_click");
   byId("overview").on("plotly_click", (event) => choose(event.points[0].customdata, true));
+}
+
+/* A range for the points: one long interval is not to hide where the others are. */
+function around(values) {
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const room = 0.08 * (high - low) + 0.5;
+  return values.length ? [low - room, high + room] : [0, 100];
 }
 
 function grouped(items, key) {
