@@ -65,7 +65,7 @@ PARSED = {
     "python train.py --trainer CTPT": "64 views of 899 images: tests/trainers/test_tpt.py",
     "bash scripts/tables.sh run all --slurm": "needs Slurm: tests/slurm",
     "bash scripts/tables.sh run domain_calibration_metrics": "needs weights and data; hours",
-    "bash scripts/tables.sh embedded": "1,207 runs: tests/test_tables.py",
+    "bash scripts/tables.sh embedded": "over a thousand runs: tests/test_tables.py",
     "parallel": "another program",
     "bash scripts/sweep.sh digits": "31 runs: tests/sweep",
     "bash scripts/datasets.sh check": "needs data sets: tests/datasets/test_tools.py",
@@ -135,6 +135,15 @@ def test_commands_run_as_they_stand(line, shell):
     if "--output-dir out" in line:  # which pages name for several runs
         shutil.rmtree(shell.folder / "out", ignore_errors=True)
     shell(f"{line} {addition(line)}", **({"SEEDS": "1"} if "main.sh" in line else {}))
+
+
+def test_the_grid_of_a_sweep_is_one(shell):
+    (grid,) = [b for page in PAGES for b in blocks(page, "yaml") if b.startswith("datasets:")]
+    (shell.folder / "grid.yaml").write_text(grid)
+    shown = shell("bash scripts/sweep.sh grid.yaml --dry-run --data /data")
+    # 2 data sets, 3 shots and 3 seeds of CoOp and of its twin with 2 weights in 2 forms, each
+    # tested in 3 places; and zero-shot CLIP on 3 data sets.
+    assert f"{2 * 3 * 3 * (1 + 2 * 2) * 3 + 3} runs" in shown
 
 
 class MyTrainer(TrainerX):
