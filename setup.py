@@ -30,17 +30,17 @@ setup(
         "coop_cmp": ["py.typed", "report/*.csv", "report/page/page.*", "report/page/*.js"]
     },
     install_requires=[
-        "torch>=2.2",
-        "torchvision>=0.17",
+        "torch>=2.5",
+        "torchvision>=0.20",
         "numpy>=1.24",
-        "scipy>=1.9",
-        "open_clip_torch>=2.24,<4",
+        "scipy>=1.10",
+        "open_clip_torch>=3.1,<4",
         "safetensors>=0.4",
         "yacs>=0.1.8",
         "PyYAML>=6",
         "tabulate>=0.9",
         "tqdm>=4.60",
-        "pillow>=9",
+        "pillow>=9.3",
     ],
     extras_require={
         "test": [
@@ -48,7 +48,7 @@ setup(
             "pytest-xdist>=3.3",
             "hypothesis>=6",
             "torchmetrics>=1.0",
-            "netcal>=1.3",
+            "netcal>=1.4",
             "scikit-learn>=1.3",
             "matplotlib>=3.7",
             "pandas>=2.0",

@@ -84,6 +84,7 @@ if __name__ == "__main__":
     prepare()
     layers = 9 if args.small else 12
     options = OPTIONS + (["OPTIM.LR", args.lr] if args.lr else [])
+    options += ["USE_CUDA", str(args.device != "cpu")]
     sizes = args.classes, args.steps, layers
     rows = [measure(script, name, *sizes, options) for name in args.trainer]
     report(args, rows)

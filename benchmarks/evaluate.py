@@ -164,7 +164,8 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     if args.alone:
         way, place = args.alone
-        print(json.dumps(measure(Path(place), weights_options(Path(place), args.small), way)))
+        options = [*weights_options(Path(place), args.small), "DEVICE", args.device]
+        print(json.dumps(measure(Path(place), options, way)))
         return
     options = passed_on(args)
     with tempfile.TemporaryDirectory() as name:

@@ -48,7 +48,7 @@ def top_label(logits: torch.Tensor, probs: torch.Tensor, labels: torch.Tensor) -
         classes = probs.shape[1]
         contest["torchmetrics ECE"] = lambda: ece(probs, labels, classes, n_bins=BINS)
         contest["torchmetrics ECE of logits"] = lambda: ece(logits, labels, classes, n_bins=BINS)
-    arrays = (probs.numpy(), labels.numpy())
+    arrays = (probs.numpy(force=True), labels.numpy(force=True))
     if netcal := found("netcal.metrics"):
         contest["netcal ECE"] = lambda: netcal.ECE(BINS).measure(*arrays)
     if calibration := found("calibration"):
@@ -60,7 +60,7 @@ def per_class(probs: torch.Tensor, labels: torch.Tensor, slow: bool) -> Contest:
     """Classwise ECE, ours and theirs."""
     contest: Contest = {"classwise ECE": lambda: classwise_ece(probs, labels, BINS)}
     if calibration := found("calibration"):
-        arrays = (probs.numpy(), labels.numpy())
+        arrays = (probs.numpy(force=True), labels.numpy(force=True))
         contest["uncertainty-calibration classwise"] = lambda: calibration.get_ece(
             *arrays, num_bins=BINS, mode="marginal"
         )
@@ -122,6 +122,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(args.threads)
+    torch.set_default_device(args.device)
     logits, probs, labels = predictions(*((2000, 50) if args.small else (50_000, 1000)))
     top, classes = top_label(logits, probs, labels), per_class(probs, labels, args.slow)
     if args.alone:

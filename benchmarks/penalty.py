@@ -82,6 +82,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(args.threads)
+    torch.set_default_device(args.device)
     rows = [compare(n, c, args.rounds) for n, c in SIZES]
     added = rows[0]["cross-entropy in scope ms"] - rows[0]["cross-entropy ms"]
     step = 1000 * in_turns({"step": coop_step(args.small)}, min(args.rounds, 5))["step"]

@@ -13,14 +13,13 @@ import argparse
 import contextlib
 import io
 import math
-import time
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import open_clip
 import torch
-from common import ROOT, class_names, parser_of, random_clip, report
+from common import ROOT, class_names, now, parser_of, random_clip, report
 from dassl.config import get_cfg_default
 from dassl.engine import TRAINER_REGISTRY
 
@@ -47,7 +46,7 @@ class RandomData:
         self.lab2cname = dict(enumerate(CLASSES))
 
 
-def config_of(method: str, backbone: str, image_size: tuple[int, int]) -> Any:
+def config_of(method: str, backbone: str, image_size: tuple[int, int], device: str) -> Any:
     """The method's settings for a backbone, in single precision."""
     cfg = get_cfg_default()
     extend_cfg(cfg)
@@ -56,17 +55,17 @@ def config_of(method: str, backbone: str, image_size: tuple[int, int]) -> Any:
     merge_file(cfg, str(own if own.is_file() else folder / "vit_b16.yaml"), "config")
     cfg.TRAINER.NAME, cfg.MODEL.BACKBONE.NAME = f"{method}_CMP", backbone
     cfg.TRAINER[method.upper()].PREC = "fp32"
-    cfg.INPUT.SIZE, cfg.DEVICE, cfg.SEED = image_size, "cpu", 1
+    cfg.INPUT.SIZE, cfg.DEVICE, cfg.SEED = image_size, device, 1
     return cfg
 
 
-def measure(method: str, backbone: str, small: bool) -> dict[str, Any]:
+def measure(method: str, backbone: str, small: bool, device: str = "cpu") -> dict[str, Any]:
     """A row of the table."""
     model = random_clip(backbone.replace("/", "-"), small)
     size = model.visual.image_size
     size = (size, size) if isinstance(size, int) else tuple(size)
     clip = LoadedCLIP(model, open_clip.get_tokenizer("ViT-B-16"), backbone, "random", "", size)
-    cfg = config_of(method, backbone, size)
+    cfg = config_of(method, backbone, size, device)
     if small:
         cfg.TRAINER.MAPLE.PROMPT_DEPTH = 1
     trainer_class = TRAINER_REGISTRY.get(cfg.TRAINER.NAME)
@@ -81,14 +80,14 @@ def measure(method: str, backbone: str, small: bool) -> dict[str, Any]:
             return {**row, "note": str(error).split(":")[0]}
     trainer.epoch, trainer.batch_idx, trainer.num_batches = 0, 0, 1
     trainer.set_model_mode("train")
-    start = time.perf_counter()
-    losses = trainer.forward_backward(trainer.batch)
-    middle = time.perf_counter()
+    start = now()
+    losses = {key: float(loss) for key, loss in trainer.forward_backward(trainer.batch).items()}
+    middle = now()
     trainer.set_model_mode("eval")
     with torch.no_grad():
         trainer.model.fixed_text = trainer.model.classifier()
-        logits = trainer.model_inference(trainer.batch["img"])
-    end = time.perf_counter()
+        logits = trainer.model_inference(trainer.batch["img"].to(trainer.device))
+    end = now()
     if not (all(map(math.isfinite, losses.values())) and torch.isfinite(logits).all()):
         raise FloatingPointError(f"{method} on {backbone}: {losses}")
     return {
@@ -104,7 +103,8 @@ def measure(method: str, backbone: str, small: bool) -> dict[str, Any]:
 def main(args: argparse.Namespace) -> None:
     """Measure every method on both backbones."""
     torch.set_num_threads(args.threads)
-    rows = [measure(m, b, args.small) for b in ("ViT-B/16", "RN50") for m in METHODS]
+    sizes = args.small, args.device
+    rows = [measure(m, b, *sizes) for b in ("ViT-B/16", "RN50") for m in METHODS]
     report(args, rows, classes=len(CLASSES), images_per_batch=BATCH)
 
 

@@ -45,9 +45,10 @@ def separate_runs(args: Any, folder: Path) -> None:
     for seed in args.seeds:
         for lam in args.lambdas:
             place = ["--root", str(folder / "data"), "--no-feature-store", "--seed", seed]
+            place += ["--device", args.device]
             place += ["--output-dir", str(folder / "separate" / f"{seed}-{lam}")]
             command = [sys.executable, "train.py", *place, *settings(args)]
-            call([*command, "TRAINER.CMP.LAMBDA", lam], folder, args.threads)
+            call([*command, "TRAINER.CMP.LAMBDA", lam], folder, args, args.threads)
 
 
 def settings(args: Any) -> list[str]:
@@ -64,13 +65,15 @@ def sweep(args: Any, folder: Path, option: str) -> None:
     command += ["--trainers", "CoOp_CMP", "--shots", args.shots, "--seeds", *args.seeds]
     command += ["--lambdas", *args.lambdas, "--jobs", str(args.threads), "--threads", "1"]
     command += ["--output", str(folder / "sweep"), "--data", str(folder / "data")]
+    command += ["--devices", args.device]
     epochs = [f"OPTIM.MAX_EPOCH={args.epochs}"] if args.epochs else []
-    call([*command, "--options", *option.split(), *epochs], folder, 1)
+    call([*command, "--options", *option.split(), *epochs], folder, args, 1)
 
 
-def call(command: list[str], folder: Path, threads: int) -> None:
+def call(command: list[str], folder: Path, args: Any, threads: int) -> None:
     """Run a command of the project with a store of its own."""
-    own = {"XDG_CACHE_HOME": str(folder / "cache"), "CUDA_VISIBLE_DEVICES": ""}
+    own = {"XDG_CACHE_HOME": str(folder / "cache")}
+    own |= {"CUDA_VISIBLE_DEVICES": ""} if args.device == "cpu" else {}
     log = folder / "log.txt"
     with open(log, "a") as file:
         done = subprocess.run(

@@ -42,9 +42,10 @@ WAYS = ("one image", "naive encoder", "in batches")
 WEIGHT = 50.0
 
 
-def tuned_clip(way: str, classes: int, small: bool) -> TunedCLIP:
+def tuned_clip(way: str, classes: int, small: bool, device: str) -> TunedCLIP:
     """The trainer's model for a way to encode text."""
     options = {
+        "DEVICE": device,
         "TRAINER.NAME": "CTPT",
         "TRAINER.TPT.PREC": "fp32",
         "MODEL.BACKBONE.NAME": "ViT-B/16",
@@ -54,7 +55,8 @@ def tuned_clip(way: str, classes: int, small: bool) -> TunedCLIP:
     model = random_clip("ViT-B-16", small, image_tower=False)
     clip = LoadedCLIP(model, open_clip.get_tokenizer("ViT-B-16"), "ViT-B-16", "", "", (224, 224))
     names = class_names(classes)
-    return TunedCLIP(cfg, clip, names, lambda text: -WEIGHT * dispersion(text))
+    tuned = TunedCLIP(cfg, clip, names, lambda text: -WEIGHT * dispersion(text))
+    return tuned.to(device)
 
 
 def one_by_one(model: TunedCLIP, views: Tensor) -> Tensor:
@@ -73,12 +75,14 @@ def one_by_one(model: TunedCLIP, views: Tensor) -> Tensor:
     return torch.stack(logits)
 
 
-def make_pass(way: str, classes: int, images: int, small: bool) -> Callable[[], Tensor]:
+def make_pass(
+    way: str, classes: int, images: int, small: bool, device: str = "cpu"
+) -> Callable[[], Tensor]:
     """A pass over some images that returns their logits."""
-    model = tuned_clip(way, classes, small)
+    model = tuned_clip(way, classes, small, device)
     generator = torch.Generator().manual_seed(1)
     size = model.text_encoder.clip.text_projection.shape[1]
-    views = F.normalize(torch.randn(images, 64, size, generator=generator), dim=-1)
+    views = F.normalize(torch.randn(images, 64, size, generator=generator), dim=-1).to(device)
 
     @torch.no_grad()
     def run() -> Tensor:
@@ -91,11 +95,11 @@ def make_pass(way: str, classes: int, images: int, small: bool) -> Callable[[], 
 
 
 def measure(
-    way: str, file: str, classes: int, images: int, rounds: int, small: bool
+    way: str, file: str, classes: int, images: int, rounds: int, small: bool, device: str
 ) -> dict[str, Any]:
     """Measure one way in this process, and keep its logits in a file."""
-    run = make_pass(way, classes, images, small)
-    peak = peak_bytes(lambda: torch.save(run(), file))
+    run = make_pass(way, classes, images, small, device)
+    peak = peak_bytes(lambda: torch.save(run().cpu(), file))
     seconds = in_turns({"pass": run}, rounds)["pass"]
     return {"seconds": seconds / images, "bytes": peak}
 
@@ -109,7 +113,8 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     if args.alone:
         way, file = args.alone
-        found = measure(way, file, args.classes, args.images, args.rounds, args.small)
+        sizes = args.classes, args.images, args.rounds
+        found = measure(way, file, *sizes, args.small, args.device)
         print(json.dumps(found))
         return
     rows: list[dict[str, Any]] = []
@@ -118,8 +123,8 @@ def main() -> None:
         for way in WAYS:
             file = str(Path(folder, "logits.pt"))
             images = args.images if way == "in batches" else 1
-            sizes = ["--classes", str(args.classes), "--images", str(images)]
-            found = run_alone(__file__, ["--alone", way, file, *sizes, *passed_on(args)])
+            counts = ["--classes", str(args.classes), "--images", str(images)]
+            found = run_alone(__file__, ["--alone", way, file, *counts, *passed_on(args)])
             logits.append(torch.load(file, weights_only=True)[0])
             rows.append(
                 {

@@ -28,7 +28,6 @@ def choose_device(cfg: Any) -> torch.device:
         device = torch.device(name)
         torch.zeros(1, device=device)
         if device.type == "mps":
-            torch.autocast("mps", enabled=False)  # there is none before torch 2.5
             check_attention(device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]

@@ -7,7 +7,7 @@ take the place of those classes, so the safe loader accepts the file and nothing
 from __future__ import annotations
 
 from collections import OrderedDict
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -41,6 +41,4 @@ _STUBS: list[Any] = [*map(_stub, _CLASSES), _plain_dict, dict]
 
 def legacy_globals() -> AbstractContextManager[Any]:
     """A context in which ``torch.load(weights_only=True)`` reads upstream's checkpoints."""
-    if not hasattr(torch.serialization, "safe_globals"):  # torch < 2.5: our own files only
-        return nullcontext()
     return torch.serialization.safe_globals(_STUBS)
