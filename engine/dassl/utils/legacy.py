@@ -34,7 +34,8 @@ def _plain_dict(*_: Any) -> OrderedDict[Any, Any]:
 
 
 # The safe loader fills only dict and OrderedDict, so a defaultdict is read as the latter.
-_plain_dict.__module__, _plain_dict.__qualname__ = "collections", "defaultdict"
+_plain_dict.__module__ = "collections"
+_plain_dict.__name__ = _plain_dict.__qualname__ = "defaultdict"  # torch 2.5 looks at the first
 
 _STUBS: list[Any] = [*map(_stub, _CLASSES), _plain_dict, dict]
 
