@@ -74,7 +74,7 @@ class Row:
     def _deviation(self, metric: str) -> float | None:
         """The sample standard deviation over seeds, as in the tables."""
         values = [fact[metric] for fact in self.facts]
-        return round(stdev(values), 6) if len(values) > 1 else None
+        return _finite(stdev(values)) if len(values) > 1 else None
 
     def family(self, over: str) -> str:
         """The same for rows that differ only in a term's weight, the shots or the classes."""
@@ -83,7 +83,8 @@ class Row:
 
 
 def _finite(value: float) -> float | None:
-    return None if math.isnan(value) else float(f"{value:.6g}")
+    # More digits than are shown, lest a number that is rounded twice differs from the tables'.
+    return None if math.isnan(value) else float(f"{value:.9g}")
 
 
 def _ends(value: Difference) -> list[float | None]:
