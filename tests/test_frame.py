@@ -61,6 +61,13 @@ def test_a_row_has_labels_metrics_settings_and_circumstances(project):
     assert frame.loc["digits/ZeroshotCLIP/GlyphCLIP/seed1", "shots"] is None
 
 
+@pytest.mark.parametrize(("shots", "shown"), [(1, 1), (-1, None)])
+def test_one_shot_is_a_number_of_shots_and_all_images_are_none(project, shots, shown):
+    finish(project, replace(RUN, shots=shots), accuracy=0.5)
+    (row,) = load(project.output).query("accuracy == 0.5").to_dict("records")
+    assert row["shots"] == shown
+
+
 def test_one_bad_file_never_stops_a_listing(project, capsys):
     bad = {"deep": "[" * 10**5, "torn": '{"schema": 2', "empty": "{}", "binary": "\x00\xff"}
     for name, text in bad.items():

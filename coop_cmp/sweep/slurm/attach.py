@@ -162,7 +162,8 @@ class Attachment:
         queue.cancel(later)
         if len(later) < len(jobs):
             record.release(number)
-            self.progress.say(f"submitted as Slurm job {number}: {array}")
+            given = f" (time={self.options['time']} was given)" if "time" in self.options else ""
+            self.progress.say(f"submitted as Slurm job {number}: {array}{given}")
 
     def _has_other(self, run: Run, number: int) -> bool:
         holder = self.held.get(run)

@@ -54,11 +54,11 @@ def work(submission: Submission, index: int) -> int:
     """Do the runs of a job; returns its exit code."""
     started = time.time()
     project, settings, runs = submission.project, submission.settings, submission.jobs[index]
-    if settings.fork:
-        import_for_runs(project, settings.threads)
     try:
         for number in _SIGNALS:
             signal.signal(number, _stop)
+        if settings.fork:
+            import_for_runs(project, settings.threads)
         progress = Progress(len(runs), 0, settings.jobs, Estimator())
         failures = Launcher(project, settings, progress).launch(runs)
     except Stop as stop:
