@@ -79,15 +79,7 @@ def _lambda_blocks(
         return recipe.cell(f"{method}_CMP", (dataset,), 8, metric, lam=float(row.split()[1]))
 
     rows = ["no penalty", *(f"lambda {lam:g}" for lam in lambdas)]
-    return [
-        Block.fill(
-            f"8 shots, {dataset}, {HEADINGS[metric]}",
-            rows,
-            methods,
-            lambda row, method, metric=metric: cell(row, method, metric),
-        )
-        for metric in ("accuracy", "gap", "ece")
-    ]
+    return metric_blocks(f"8 shots, {dataset}", rows, methods, ["accuracy", "gap", "ece"], cell)
 
 
 def _base2new_blocks(recipe: Recipe) -> list[Block]:
