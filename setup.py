@@ -49,7 +49,7 @@ setup(
             "hypothesis>=6",
             "torchmetrics>=1.0",
             "netcal>=1.4",
-            "scikit-learn>=1.3",
+            "scikit-learn>=1.5",
             "matplotlib>=3.7",
             "pandas>=2.0",
             "jinja2>=3.1",
