@@ -29,6 +29,7 @@ from coop_cmp.clip import TextEncoder, context_layout
 
 NO_KERNELS = {torch.ops.aten.detach, torch.ops.aten._unsafe_view, torch.ops.aten.empty}
 HALF = {"fp32": torch.float32, "fp16": torch.float16}
+Kernels = list[tuple[int, int]]  # operations and bytes of each
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Trace(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.kernels: list[tuple[int, int]] = []
+        self.kernels: Kernels = []
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
@@ -83,12 +84,15 @@ class Trace(TorchDispatchMode):
         return out
 
 
-def trace(way: Any, classes: int, precision: str, small: bool) -> list[tuple[int, int]]:
-    """The kernels of a forward and backward pass of CoOp's prompts."""
-    model = random_clip("ViT-B-16", small, image_tower=False).to(HALF[precision]).to("meta")
+def trace(
+    way: Any, classes: int, precision: str, small: bool, prompts: int = 1, place: Any = "end"
+) -> Kernels:
+    """The kernels of a forward and backward pass of CoOp's prompts, or of several per class."""
+    with torch.device("meta"):
+        model = random_clip("ViT-B-16", small, image_tower=False).to(HALF[precision])
     encoder = TextEncoder(model, way, budget=1 << 50)
-    layout = context_layout(class_names(classes), open_clip.get_tokenizer("ViT-B-16"), 16)
-    context = nn.Parameter(torch.empty(16, encoder.width, device="meta"))
+    layout = context_layout(class_names(classes), open_clip.get_tokenizer("ViT-B-16"), 16, place)
+    context = nn.Parameter(torch.empty(prompts, 16, encoder.width, device="meta"))
 
     def step() -> None:
         F.normalize(encoder(layout, context).float(), dim=-1).sum().backward()
@@ -100,7 +104,7 @@ def trace(way: Any, classes: int, precision: str, small: bool) -> list[tuple[int
     return traced.kernels
 
 
-def estimate(kernels: list[tuple[int, int]], gpu: Gpu, precision: str) -> dict[str, float]:
+def estimate(kernels: Kernels, gpu: Gpu, precision: str) -> dict[str, float]:
     """Seconds of the host, of the device, and of both side by side."""
     rate = gpu.share * gpu.rate[precision]
     device = sum(max(flops / rate, moved / gpu.bandwidth) for flops, moved in kernels)

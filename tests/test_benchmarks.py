@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is read 
 def scripts(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     yield
-    for name in ("common", "evaluate", "text_encoder", "train_step", "device", "tuning"):
+    for name in ("common", "evaluate", "text_encoder", "train_step", "device", "hours", "tuning"):
         sys.modules.pop(name, None)
 
 
@@ -91,3 +91,28 @@ def test_all_ways_of_tuning_give_the_same_logits():
         plain, *others = (tuning.make_pass(way, 5, 3, True)() for way in tuning.WAYS)
     for logits in others:
         torch.testing.assert_close(logits, plain, atol=1e-3, rtol=0)
+
+
+def test_hours_count_shared_views_and_features_once_and_a_trained_tower_always(monkeypatch):
+    import hours
+    from device import GPUS
+
+    from coop_cmp.report.definitions import table
+    from coop_cmp.results.project import Project
+
+    monkeypatch.setattr(hours, "image_flops", lambda backbone: 35_000_000_000)
+    monkeypatch.setattr(hours, "text_kernels", lambda *step: [(10**9, 10**6)])
+    account = hours.Account(Project(ROOT, ROOT / "output"), GPUS["A100"])
+    plain, twin = (
+        next(run for run in table("calibration_metrics").runs() if run.trainer == name)
+        for name in ("CoOp", "CoOp_CMP")
+    )
+    first, second = account.seconds(plain), account.seconds(twin)
+    batch, epochs = account.schedule(plain)
+    classes, test = account.sizes[plain.dataset].classes, account.sizes[plain.dataset].test
+    images = test + epochs * classes * plain.shots
+    assert first - second == pytest.approx(images / hours.DECODED)
+    steps = epochs * (classes * plain.shots // batch)
+    assert second == pytest.approx(hours.START + steps * 8e-6, rel=0.01)  # a launch each
+    tuned = next(run for run in table("cmp_ablation").runs() if run.trainer == "CLIPFT")
+    assert account.seconds(tuned) == account.seconds(tuned)
