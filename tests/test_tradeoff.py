@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
+from coop_cmp.commands.tables import main
 from coop_cmp.errors import UserError
 from coop_cmp.report.collect import Value
 from coop_cmp.report.definitions import table
-from coop_cmp.report.tradeoff import panels, save_tradeoff, tradeoff_figure
+from coop_cmp.report.tradeoff import Point, draw_tradeoff, panels, save_tradeoff, tradeoff_figure
 from coop_cmp.results.compare import Difference
+from tests.conftest import ROOT
 
 TABLE = table("embedded_calibrators", (1,))
 
@@ -57,6 +60,28 @@ def test_what_is_sure_is_named_and_what_is_far_off_does_not_stretch_the_picture(
     save_tradeoff(TABLE, VALUES, tmp_path / "one.svg")
     save_tradeoff(TABLE, VALUES, tmp_path / "two.svg")
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+def test_points_that_are_all_far_from_each_other_are_drawn():
+    places = np.array([[50.0, 5.0], [90.0, 5.0]])
+    points = [Point(str(place), "", place, np.zeros((2, 2)), False) for place in places]
+    axes = Figure().subplots()
+    draw_tradeoff(axes, points)
+    assert axes.get_xlim()[0] < 50
+    assert axes.get_xlim()[1] > 90
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("embedded_methods", "--picture", "a.gif"), "has to end in one of .png, .svg, .pdf"),
+        (("all", "--picture", "a.png"), "one table at a time"),
+        (("embedded_methods", "--no-intervals", "--picture", "a.png"), "with its intervals"),
+    ],
+)
+def test_a_picture_that_cannot_be_is_refused_before_anything_is_read(tmp_path, words, reason):
+    with pytest.raises(UserError, match=reason):
+        main(["show", "--project", str(ROOT), "--output", str(tmp_path), *words])
 
 
 def test_a_table_without_both_is_refused():

@@ -45,17 +45,10 @@ def _parser() -> argparse.ArgumentParser:
     for verb in (show, embedded):
         verb.add_argument("--no-intervals", action="store_true", help="differences alone, faster")
         verb.add_argument("--holm", action="store_true", help="mark what holds in all of a table")
-    show.add_argument("--picture", type=_picture, metavar="FILE", help="of accuracy against ECE")
+    show.add_argument("--picture", type=Path, metavar="FILE", help="of accuracy against ECE")
     show.add_argument("--format", choices=FORMATS, default="text")
     embedded.add_argument("--format", choices=FORMATS, default="markdown")
     return parser
-
-
-def _picture(text: str) -> Path:
-    path = Path(text)
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise argparse.ArgumentTypeError(f"{text}: a name that ends in .png, .svg or .pdf")
-    return path
 
 
 def _tables(wanted: Sequence[str], seeds: Sequence[int]) -> list[Table]:
@@ -101,13 +94,17 @@ def _show(args: argparse.Namespace, project: Project, tables: Sequence[Table]) -
     return CSV_HEAD + "".join(parts)
 
 
-def _draw(project: Project, tables: Sequence[Table], path: Path) -> None:
-    from coop_cmp.report.tradeoff import save_tradeoff  # matplotlib is slow to load
+def _draw(args: argparse.Namespace, project: Project, tables: Sequence[Table]) -> None:
+    from coop_cmp.report import figures  # matplotlib is slow to load
+    from coop_cmp.report.tradeoff import save_tradeoff
 
-    if len(tables) > 1:
-        raise UserError("--picture shows one table at a time")
+    if args.picture.suffix.removeprefix(".") not in figures.FORMATS:
+        endings = ", ".join(f".{ending}" for ending in figures.FORMATS)
+        raise UserError(f"--picture {args.picture}: has to end in one of {endings}")
+    if len(tables) > 1 or args.no_intervals:
+        raise UserError("--picture shows one table at a time, with its intervals")
     (one,) = tables
-    save_tradeoff(one, Collector(project).values(one, one.holm)[0], path)
+    save_tradeoff(one, Collector(project).values(one, args.holm or one.holm)[0], args.picture)
 
 
 def _execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> bool | None:
@@ -146,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _embedded(args, project)
     tables = _tables(args.names, args.seeds)
     if args.verb == "show" and args.picture:
-        _draw(project, tables, args.picture)
+        _draw(args, project, tables)
         return 0
     if args.verb == "show":
         print(_show(args, project, tables), end="")

@@ -17,6 +17,7 @@ from coop_cmp.report.collect import Value
 from coop_cmp.report.figures import LOOK, save
 from coop_cmp.report.layout import Block, Cell, Table
 from coop_cmp.report.plots import LINES
+from coop_cmp.results.run import Run
 
 FAR = 12.0  # percent: points further from the others are named at the edge, not drawn
 KINDS = {
@@ -26,7 +27,7 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Point:
     """A row in one place: accuracy and ECE in percent, and the intervals of their changes.
 
@@ -76,19 +77,24 @@ def _point(
     center = [float(np.mean(list(value.by_seed.values()))) for _, value in known]
     changes = [value.change for _, value in known if value.change is not None]
     arms = [[c.estimate - c.low, c.high - c.estimate] for c in changes] or [[0.0, 0.0]] * 2
-    change = known[0][0].changed_by
-    calibrated = bool(known[0][0].runs[0][0].calibrator)
-    kind = "after training" if calibrated else "while training" if change in TERMS else ""
-    kind = kind or ("another method" if change else "")
-    everything = [value.change for cell in cells.values() if (value := values[cell]).change]
-    holds = any(change.holds for change in everything if change)
+    kind = _kind(known[0][0].runs[0][0])
+    holds = any(change.holds for cell in cells.values() if (change := values[cell].change))
     return Point(block.rows[row], kind, 100 * np.array(center), 100 * np.array(arms), holds)
+
+
+def _kind(run: Run) -> str:
+    """Which of the kinds changes the method, "" for a plain one."""
+    if run.calibrator:
+        return "after training"
+    if not run.changed_by:
+        return ""
+    return "while training" if run.changed_by in TERMS else "another method"
 
 
 def draw_tradeoff(axes: Axes, points: list[Point]) -> None:
     """One panel: the plain methods as stars, what changes them as crosses of intervals."""
     middle = np.median([point.place for point in points], 0)
-    near = [point for point in points if (np.abs(point.place - middle) < FAR).all()]
+    near = [point for point in points if (np.abs(point.place - middle) < FAR).all()] or points
     for point in near:
         x, y = map(float, point.place)
         if point.kind:
