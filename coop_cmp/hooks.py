@@ -56,16 +56,15 @@ class Call:
 
 
 Handler = Callable[[Call], Tensor]
+Loss = Callable[..., Tensor]
 _C: Any = torch._C._nn
 _replaced: list[tuple[Any, str, Any]] = []  # what to put back where
 
 
 def install(handler: Handler) -> None:
     """Let the handler see every cross-entropy and decide what it returns."""
-    for name in ("cross_entropy", "nll_loss"):
-        function = getattr(F, name)
-        for module, held in _holders(function, len(sys.modules)):
-            _replace(module, held, _untraced(function))
+    for module, held in _holders(F.cross_entropy, F.nll_loss, len(sys.modules)):
+        _replace(module, held, _untraced(getattr(module, held)))
     for name, function in (("cross_entropy", "cross_entropy_loss"), ("nll_loss", "nll_loss_nd")):
         _replace(_C, function, _seen(handler, getattr(_C, function), name))
 
@@ -82,22 +81,22 @@ def _replace(owner: Any, name: str, value: Any) -> None:
 
 
 @lru_cache
-def _holders(function: Callable[..., Tensor], number: int) -> list[tuple[Any, str]]:
-    """Where modules hold the function, and by what name; torch itself holds it once.
+def _holders(one: Loss, other: Loss, number: int) -> list[tuple[Any, str]]:
+    """Where modules hold one of two functions, and by what name; torch itself holds each once.
 
     Args:
         number: How many modules there are, as more may come.
     """
-    found: list[tuple[Any, str]] = [(F, function.__name__)]
+    found: list[tuple[Any, str]] = [(F, one.__name__), (F, other.__name__)]
     if "torch._dynamo" in sys.modules:  # else nothing is compiled, and the C functions suffice
         for key, module in list(sys.modules.items()):
             if key.partition(".")[0] != "torch":
-                names = getattr(module, "__dict__", {}).items()
-                found += [(module, name) for name, value in list(names) if value is function]
+                names = list(getattr(module, "__dict__", {}).items())
+                found += [(module, name) for name, v in names if v is one or v is other]
     return found
 
 
-def _untraced(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _untraced(function: Loss) -> Loss:
     def call(*args: Any, **kwargs: Any) -> Tensor:
         dynamo = sys.modules.get("torch._dynamo")  # importing it takes seconds
         return (dynamo.disable(function) if dynamo else function)(*args, **kwargs)
@@ -106,7 +105,7 @@ def _untraced(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return call
 
 
-def _seen(handler: Handler, function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
+def _seen(handler: Handler, function: Loss, name: str) -> Loss:
     def call(
         input: Tensor,
         target: Tensor,

@@ -106,12 +106,12 @@ def test_an_unknown_position_is_refused():
 
 
 slot_lists = st.lists(
-    st.lists(st.integers(-3, 5), min_size=1, max_size=6).map(tuple), min_size=1, max_size=8
+    st.lists(st.integers(-3, 5), min_size=1, max_size=6).map(tuple), min_size=1, max_size=24
 ).map(lambda rows: tuple((START, *row, END) for row in rows))
 
 
 @settings(max_examples=200, deadline=None)
-@given(slots=slot_lists, class_specific=st.booleans(), limit=st.integers(1, 40))
+@given(slots=slot_lists, class_specific=st.booleans(), limit=st.integers(1, 200))
 def test_every_sequence_can_be_unpacked_again(slots, class_specific, limit):
     layout = PromptLayout(slots, class_specific)
     unpacked = []
@@ -138,10 +138,22 @@ def seen(packing, own: int) -> list[int]:
     if len(packing.rows):  # everything before it in its row
         row, column = divmod(packing.places[shared + own].item(), packing.rows.shape[1])
         return packing.rows[row, : column + 1].tolist()
-    width = packing.mask.shape[2]
+    width = (len(packing.tokens) - shared) // packing.blocks
     block, row = divmod(own, width)
-    columns = (packing.mask[block, 0, row, : shared + width] == 0).nonzero()[:, 0].tolist()
+    mask = packing.mask[block, 0, shared if packing.whole else 0 :]
+    columns = (mask[row, : shared + width] == 0).nonzero()[:, 0].tolist()
     return [c if c < shared else c + block * width for c in columns]
+
+
+@pytest.mark.parametrize(("classes", "blocks"), [(10, 1), (100, 10)])
+def test_a_single_block_attends_together_with_the_prefix(classes, blocks):
+    layout = context_layout([f"{i} cats" for i in range(classes)], tokenizer, 4)
+    (packing,) = pack(layout, layout.n_tokens, CPU)
+    assert (packing.blocks, packing.whole) == (blocks, blocks == 1)
+    if packing.whole:
+        seen_by_prefix = (packing.mask[0, 0, : packing.prefix] == 0).int()
+        assert seen_by_prefix.sum(1).tolist() == list(range(1, packing.prefix + 1))
+        assert seen_by_prefix.triu(1).sum() == 0
 
 
 @settings(max_examples=100, deadline=None)

@@ -23,7 +23,8 @@ class Packing:
     """Some classes' tokens: the shared prefix (P tokens), then their own in B blocks of K.
 
     All tokens of a class stand in one block, so that attention is one product for all blocks,
-    whatever the lengths of names. Classes are spread so evenly that hardly a place stays empty.
+    whatever the lengths of names. Classes are spread so evenly that hardly a place stays empty. A
+    single block is whole: the prefix attends in the same product.
     Classes with a context of their own share next to nothing and are long: in a block with others
     they would mostly attend to no avail. They stand in one block without empty places, and are
     gathered in rows, one for each, to attend; unless one is far longer than the others.
@@ -38,7 +39,8 @@ class Packing:
             layout is class-specific.
         ends: Places of the end tokens [C] behind the prefix.
         mask: [B, 1, K, P + K]: 0 where an own token looks at the prefix, itself and those of its
-            class before it, and -inf elsewhere. A few columns behind them mean nothing.
+            class before it, and -inf elsewhere. A few columns behind them mean nothing. If the
+            packing is whole, rows of the prefix come first: [1, 1, P + K, P + K].
         rows: Instead of the mask, for classes with a context of their own: the packed places
             [C, S] of the tokens of each, prefix included; any place where none is left.
         places: Where the packed tokens [P + K] stand in these rows [C * S].
@@ -54,6 +56,11 @@ class Packing:
     mask: Tensor
     rows: Tensor
     places: Tensor
+
+    @property
+    def whole(self) -> bool:
+        """Whether the mask has rows for the prefix too."""
+        return self.mask.shape[-2:-1] == self.tokens.shape
 
 
 @lru_cache(maxsize=64)  # a run has a handful of layouts and encodes them in every step
@@ -158,7 +165,10 @@ def _mask(owner: Tensor, shared: int) -> Tensor:
     seen = (same | torch.eye(width, dtype=torch.bool)).tril()
     mask = torch.zeros(blocks, 1, width, -(-(shared + width) // ALIGNED) * ALIGNED)
     mask[:, 0, :, shared : shared + width].masked_fill_(~seen, float("-inf"))
-    return mask
+    if blocks > 1:
+        return mask
+    prefix = torch.full((1, 1, shared, mask.shape[-1]), float("-inf")).triu(1)
+    return torch.cat([prefix, mask], dim=2)
 
 
 def _rows(lengths: Tensor, shared: int) -> tuple[Tensor, Tensor]:

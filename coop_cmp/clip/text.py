@@ -133,29 +133,33 @@ class TextEncoder(nn.Module):
 
     def _packed(self, packing: Packing, context: Tensor, *deep: Tensor) -> Tensor:
         """Features [G, C, E] of the classes of a packing under contexts [G, M, d]."""
-        groups, shared = max(map(len, (context, *deep))), packing.prefix
-        x = self.clip.token_embedding(packing.tokens).to(self.dtype).expand(groups, -1, -1)
+        groups, shared, dtype = max(map(len, (context, *deep))), packing.prefix, self.dtype
+        x = self.clip.token_embedding(packing.tokens).to(dtype).expand(groups, -1, -1)
         if len(packing.learned):
             # Indexing, since on a GPU the backward pass of index_select adds in any order.
             vectors = context[:, packing.source].to(x.dtype).expand(groups, -1, -1)
             x = x.index_copy(1, packing.learned, vectors)
-        x = x + self.clip.positional_embedding[packing.positions].to(self.dtype)  # [G, P + T, d]
-        # From here on all prefixes, then all own tokens: [G * P + G * T, d].
+        x = x + self.clip.positional_embedding[packing.positions].to(dtype)  # [G, P + T, d]
         own = x.shape[1] - shared
-        x = torch.cat([part.flatten(0, 1) for part in x.split((shared, own), dim=1)])
         group = torch.arange(groups, device=x.device)[:, None]
-        mask = packing.mask.repeat(groups, 1, 1, 1) if groups > 1 else packing.mask
+        if packing.whole:  # [G * (P + T), d]
+            x, mask = x.flatten(0, 1), packing.mask
+            prefix_at, own_at = (shared + own) * group, (shared + own) * group + shared
+        else:  # all prefixes, then all own tokens: [G * P + G * T, d]
+            x = torch.cat([part.flatten(0, 1) for part in x.split((shared, own), dim=1)])
+            mask = packing.mask.repeat(groups, 1, 1, 1) if groups > 1 else packing.mask
+            prefix_at, own_at = shared * group, own * group + groups * shared
         blocks = self.clip.transformer.resblocks
         for i, block in enumerate(blocks):
             if 0 < i <= len(deep):
-                places = (shared * group + packing.learned).flatten()
+                places = (prefix_at + packing.learned).flatten()
                 vectors = deep[i - 1].to(x.dtype).expand(groups, -1, -1)
                 x = x.index_copy(0, places, vectors.flatten(0, 1))
             packed = _queries_keys_values(block, x)
             mask = mask.to(packed.dtype)  # which autocast has chosen
             mixed = attend(packed, mask, groups, packing)
             if i + 1 == len(blocks):  # nothing but the end tokens is read behind the last block
-                ends = (own * group + packing.ends).flatten() + groups * shared
+                ends = (own_at + packing.ends).flatten()
                 x, mixed = x.index_select(0, ends), mixed.index_select(0, ends)
             x = _finish(block, x, mixed)
         return self._project(x).unflatten(0, (groups, -1))
@@ -199,8 +203,7 @@ class TextEncoder(nn.Module):
         """How many tokens fit in the budget."""
         layers = len(self.clip.transformer.resblocks)
         floats = GRAPH_FLOATS * layers if graph else WORKING_FLOATS
-        size = torch.empty((), dtype=self.dtype).element_size()
-        return max(1, self.budget // (floats * self.width * size))
+        return max(1, self.budget // (floats * self.width * self.dtype.itemsize))
 
 
 def _queries_keys_values(block: Any, x: Tensor) -> Tensor:
@@ -215,7 +218,7 @@ def attend(packed: Tensor, mask: Tensor, groups: int, packing: Packing) -> Tenso
 
     Args:
         packed: Queries, keys and values [G * P + G * B * K, 3, heads, d/heads].
-        mask: [G * B, 1, K, P + K or more]
+        mask: [G * B, 1, K, P + K or more], or that of a packing that is whole.
         groups: G.
         packing: P and B, or rows.
 
@@ -224,6 +227,8 @@ def attend(packed: Tensor, mask: Tensor, groups: int, packing: Packing) -> Tenso
     """
     if len(packing.rows):
         return _attend_in_rows(packed, packing)
+    if packing.whole:
+        return _attend_in_one(packed, mask, groups)
     sizes = groups * packing.prefix, len(packed) - groups * packing.prefix
     first, own = (part.permute(1, 0, 2, 3) for part in packed.split(sizes))
     first = first.unflatten(1, (groups, -1)).transpose(2, 3)  # [3, G, heads, P, d/heads]
@@ -239,6 +244,13 @@ def attend(packed: Tensor, mask: Tensor, groups: int, packing: Packing) -> Tenso
         mix(query.squeeze(0), key, value, mask[..., : key.shape[-2]]),
     ]
     return torch.cat([part.transpose(1, 2).flatten(2).flatten(0, 1) for part in mixed])
+
+
+def _attend_in_one(packed: Tensor, mask: Tensor, groups: int) -> Tensor:
+    """Attention of each group's prefix and own tokens, with rows of the mask for both."""
+    query, key, value = packed.unflatten(0, (groups, -1)).permute(2, 0, 3, 1, 4).unbind()
+    mixed = F.scaled_dot_product_attention(query, key, value, mask[..., : key.shape[-2]])
+    return mixed.transpose(1, 2).flatten(2).flatten(0, 1)
 
 
 def _attend_in_rows(packed: Tensor, packing: Packing) -> Tensor:

@@ -7,6 +7,7 @@ module works without torch, so that sweeps and tables can read names cheaply.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from coop_cmp.settings import SETTINGS, Setting, choice, declare, number
@@ -70,7 +71,7 @@ class Term:
         """The name of its node below ``TRAINER``."""
         return self.name.upper()
 
-    @property
+    @cached_property  # trainers ask in every step
     def settings(self) -> dict[str, Setting]:
         """Its settings by key; in lower case, all but the weight are arguments of its function."""
         prefix = f"TRAINER.{self.node}."
@@ -81,7 +82,7 @@ class Term:
         """The setting that is 0 for the plain trainer; None if the term replaces cross-entropy."""
         return None if self.replaces else WEIGHT
 
-    @property
+    @cached_property
     def replaces(self) -> bool:
         """Whether it takes the place of the cross-entropy."""
         return WEIGHT not in self.settings

@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -114,6 +115,8 @@ def import_for_runs(project: Project, threads: int) -> None:
         torch.set_num_threads(threads)  # too late for the environment variable
     sys.path.insert(0, str(project.root))
     runpy.run_path(str(project.root / "train.py"), run_name="train")
+    with suppress(ImportError):  # not everybody has it
+        import torch.utils.tensorboard
 
 
 def tail(log: Path, lines: int = 8) -> list[str]:

@@ -6,6 +6,7 @@ host. So they are collected and read together.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -48,9 +49,9 @@ class UnreadLosses:
         Raises:
             FloatingPointError: One of them is infinite or NaN; names the first.
         """
-        found = torch.tensor(read(self.tensors) if values is None else values)
+        found = read(self.tensors) if values is None else values
         places = self._places
         self.tensors, self._places = [], []
-        broken = (~found.isfinite()).nonzero()
-        if len(broken):
-            raise FloatingPointError(f"Loss is infinite or NaN! {places[int(broken[0])]}".strip())
+        for value, place in zip(found, places, strict=True):
+            if not math.isfinite(value):
+                raise FloatingPointError(f"Loss is infinite or NaN! {place}".strip())
