@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch._guards import TracingContext
 from torch.utils.checkpoint import CheckpointFunction
 
 from coop_cmp import hooks
@@ -206,7 +207,7 @@ def _with_terms(call: Call) -> Tensor:
 
 def _check(call: Call, scopes: list[TermScope]) -> None:
     name, replacing = scopes[0].term.name, [s.term.name for s in scopes if s.term.replaces]
-    if torch.compiler.is_compiling():
+    if TracingContext.try_get() is not None:
         raise RuntimeError(
             f"{name}: torch.compile sees {call.function} under a name of its own; call it as "
             f"torch.nn.functional.{call.function}, or leave the loss out of what is compiled"

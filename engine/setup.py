@@ -11,8 +11,8 @@ setup(
     packages=find_packages(include=["dassl", "dassl.*"]),
     package_data={"dassl": ["py.typed"]},
     install_requires=[
-        "torch>=2.5",
-        "torchvision>=0.20",
+        "torch>=2.8",
+        "torchvision>=0.23",
         "numpy>=1.24",
         "yacs>=0.1.8",
         "tabulate>=0.9",

@@ -133,7 +133,7 @@ class TextEncoder(nn.Module):
 
     def _packed(self, packing: Packing, context: Tensor, *deep: Tensor) -> Tensor:
         """Features [G, C, E] of the classes of a packing under contexts [G, M, d]."""
-        groups, shared, dtype = max(map(len, (context, *deep))), packing.prefix, self.dtype
+        groups, shared, dtype = max([len(t) for t in (context, *deep)]), packing.prefix, self.dtype
         x = self.clip.token_embedding(packing.tokens).to(dtype).expand(groups, -1, -1)
         if len(packing.learned):
             # Indexing, since on a GPU the backward pass of index_select adds in any order.

@@ -32,7 +32,7 @@ def to_zero_shot_range(logits: Tensor, zero_shot_logits: Tensor) -> Tensor:
     Equal logits of a sample, which have no range, become the smallest of its zero-shot logits.
     """
     low, high = zero_shot_bounds(logits, zero_shot_logits)
-    least, most = torch.aminmax(logits, dim=1, keepdim=True)
+    least, most = logits.amin(1, keepdim=True), logits.amax(1, keepdim=True)
     span = (most - least).masked_fill(most == least, 1)
     return (logits - least) / span * (high - low) + low
 
