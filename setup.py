@@ -45,7 +45,7 @@ setup(
     extras_require={
         "test": [
             "pytest>=7",
-            "pytest-xdist>=3.3",
+            "pytest-xdist>=3.6",
             "hypothesis>=6.30",
             "torchmetrics>=1.0",
             "netcal>=1.4",
