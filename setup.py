@@ -49,8 +49,9 @@ setup(
             "hypothesis>=6.30",
             "torchmetrics>=1.0",
             "netcal>=1.4",
+            "tensorboard>=2.12",
             "scikit-learn>=1.5",
-            "matplotlib>=3.7",
+            "matplotlib>=3.8",
             "pandas>=2.2.2",
             "jinja2>=3.1",
             "plotly>=6",
@@ -58,7 +59,7 @@ setup(
             "ruff>=0.6",
             "mypy>=1.8",
         ],
-        "report": ["matplotlib>=3.7", "pandas>=2.2.2", "jinja2>=3.1", "plotly>=6"],
+        "report": ["matplotlib>=3.8", "pandas>=2.2.2", "jinja2>=3.1", "plotly>=6"],
         "fonts": [
             "font-roboto",
             "font-caladea",
@@ -69,6 +70,6 @@ setup(
             "font-fredoka-one",
             "font-intuitive",
         ],
-        "trackers": ["tensorboard>=2.10", "wandb>=0.17", "mlflow>=2.10"],
+        "trackers": ["tensorboard>=2.12", "wandb>=0.17", "mlflow>=2.10"],
     },
 )
