@@ -14,11 +14,21 @@ import sys
 import warnings
 from pathlib import Path
 
+import dassl.config
+import dassl.engine.build
 import pytest
 import torch
+import yacs.config
 
 from tests.conftest import ROOT
 
+# What `python -m coop_cmp` changes for the rest of its process.
+CHANGED_BY_THE_PLUGIN = (
+    (dassl.config, "clean_cfg"),
+    (dassl.engine, "build_trainer"),
+    (dassl.engine.build, "build_trainer"),
+    (yacs.config, "_check_and_coerce_cfg_value_type"),
+)
 STAND_IN = """#!/usr/bin/env bash
 [ "${1:-}" = -c ] && exit 0 # has it all packages? It has
 printf '%s\\0' "$@" >"$CALL"
@@ -67,6 +77,9 @@ class Shell:
             patch.setattr(sys, "path", list(sys.path))
             patch.setattr(sys, "stdout", output)
             patch.setattr(sys, "stderr", output)
+            for owner, name in CHANGED_BY_THE_PLUGIN:
+                patch.setattr(owner, name, getattr(owner, name))
+            patch.setattr(dassl.config, "cfg_default", dassl.config.get_cfg_default())
             try:
                 if is_module:
                     runpy.run_module(program, run_name="__main__", alter_sys=True)

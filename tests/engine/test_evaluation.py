@@ -20,8 +20,7 @@ def outputs(seed: int, n: int = 60, classes: int = 5) -> tuple[torch.Tensor, tor
 @pytest.mark.parametrize("seed", range(5))
 def test_results_agree_with_scikit_learn(make_cfg, seed, tmp_path) -> None:
     scores, labels = outputs(seed)
-    plain = ("TEST.EVALUATOR", "Classification")  # others may have changed the default
-    evaluator = build_evaluator(make_cfg(*plain, "TEST.COMPUTE_CMAT", True))
+    evaluator = build_evaluator(make_cfg("TEST.COMPUTE_CMAT", True))
     for part in range(0, 60, 25):
         evaluator.process(scores[part : part + 25], labels[part : part + 25])
     results = evaluator.evaluate()
