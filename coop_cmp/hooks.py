@@ -98,11 +98,16 @@ def _holders(one: Loss, other: Loss, number: int) -> list[tuple[Any, str]]:
 
 def _untraced(function: Loss) -> Loss:
     def call(*args: Any, **kwargs: Any) -> Tensor:
-        dynamo = sys.modules.get("torch._dynamo")  # importing it takes seconds
-        return (dynamo.disable(function) if dynamo else function)(*args, **kwargs)
+        loaded = "torch._dynamo" in sys.modules  # importing it takes seconds
+        return (_disabled(function) if loaded else function)(*args, **kwargs)
 
     call._torchdynamo_disable = True  # type: ignore[attr-defined]
     return call
+
+
+@lru_cache
+def _disabled(function: Loss) -> Loss:
+    return sys.modules["torch._dynamo"].disable(function)
 
 
 def _seen(handler: Handler, function: Loss, name: str) -> Loss:

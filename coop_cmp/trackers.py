@@ -7,6 +7,7 @@ needed for anything else. Whether W&B and MLflow write to disk or to a server is
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from coop_cmp.errors import UserError
 
 PROJECT = "coop-cmp"
+PATIENCE = 5.0  # seconds that TensorBoard's values wait
 TESTED = "test/"  # how the tags of a test's results begin
 
 
@@ -21,14 +23,27 @@ class TensorBoard:
     """Event files beside the run, with the settings as hparams for its dashboard."""
 
     def __init__(self, folder: str, settings: Mapping[str, Any]) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
         from torch.utils.tensorboard import SummaryWriter  # slow, and not everybody has it
 
-        self.writer, self.settings = SummaryWriter(log_dir=folder), settings
+        self.writer, self.settings, self.event = SummaryWriter(log_dir=folder), settings, Event
+        self.waiting: list[Any] = []  # an event for each step
 
     def add(self, tag: str, value: float, step: int | None) -> None:
-        self.writer.add_scalar(tag, value, step)
+        """Keep a value for a while: the writer is a thread, and waking it takes time."""
+        if not self.waiting or self.waiting[-1].step != (step or 0):
+            if self.waiting and time.time() - self.waiting[0].wall_time > PATIENCE:
+                self._write()
+            self.waiting.append(self.event(step=step or 0, wall_time=time.time()))
+        self.waiting[-1].summary.value.add(tag=tag, simple_value=value)
+
+    def _write(self) -> None:
+        for event in self.waiting:
+            self.writer.file_writer.add_event(event, event.step, event.wall_time)
+        self.waiting = []
 
     def close(self, results: Mapping[str, float]) -> None:
+        self._write()
         plain = {
             k: v if isinstance(v, bool | int | float) else str(v) for k, v in self.settings.items()
         }

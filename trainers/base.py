@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from functools import reduce
 from typing import Any, ClassVar
 
 import torch
@@ -206,7 +207,7 @@ class PromptTrainer(FeatureTrainer):
         image, label = self.parse_batch_train(batch)
         with self.autocast():
             logits, terms = self.model.losses(self.model.image_features(image), label)
-        loss = torch.stack(list(terms.values())).sum()
+        loss = reduce(torch.add, terms.values())
         self.update(loss)
         if self.batch_idx + 1 == self.num_batches:
             self.update_lr()

@@ -128,8 +128,8 @@ class TextEncoder(nn.Module):
                 else self._run(packing, *part)
                 for packing in packings
             ]
-            features.append(torch.cat(pieces, dim=1))
-        return torch.cat(features)
+            features.append(_joined(pieces, dim=1))
+        return _joined(features)
 
     def _packed(self, packing: Packing, context: Tensor, *deep: Tensor) -> Tensor:
         """Features [G, C, E] of the classes of a packing under contexts [G, M, d]."""
@@ -141,25 +141,24 @@ class TextEncoder(nn.Module):
             x = x.index_copy(1, packing.learned, vectors)
         x = x + self.clip.positional_embedding[packing.positions].to(dtype)  # [G, P + T, d]
         own = x.shape[1] - shared
-        group = torch.arange(groups, device=x.device)[:, None]
         if packing.whole:  # [G * (P + T), d]
             x, mask = x.flatten(0, 1), packing.mask
-            prefix_at, own_at = (shared + own) * group, (shared + own) * group + shared
+            learned = _in_groups(packing.learned, groups, shared + own)
+            ends = _in_groups(packing.ends, groups, shared + own, first=shared)
         else:  # all prefixes, then all own tokens: [G * P + G * T, d]
             x = torch.cat([part.flatten(0, 1) for part in x.split((shared, own), dim=1)])
             mask = packing.mask.repeat(groups, 1, 1, 1) if groups > 1 else packing.mask
-            prefix_at, own_at = shared * group, own * group + groups * shared
+            learned = _in_groups(packing.learned, groups, shared)
+            ends = _in_groups(packing.ends, groups, own, first=groups * shared)
         blocks = self.clip.transformer.resblocks
         for i, block in enumerate(blocks):
             if 0 < i <= len(deep):
-                places = (prefix_at + packing.learned).flatten()
                 vectors = deep[i - 1].to(x.dtype).expand(groups, -1, -1)
-                x = x.index_copy(0, places, vectors.flatten(0, 1))
+                x = x.index_copy(0, learned, vectors.flatten(0, 1))
             packed = _queries_keys_values(block, x)
             mask = mask.to(packed.dtype)  # which autocast has chosen
             mixed = attend(packed, mask, groups, packing)
             if i + 1 == len(blocks):  # nothing but the end tokens is read behind the last block
-                ends = (own_at + packing.ends).flatten()
                 x, mixed = x.index_select(0, ends), mixed.index_select(0, ends)
             x = _finish(block, x, mixed)
         return self._project(x).unflatten(0, (groups, -1))
@@ -206,11 +205,24 @@ class TextEncoder(nn.Module):
         return max(1, self.budget // (floats * self.width * self.dtype.itemsize))
 
 
+def _joined(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Several tensors as one; a single one is not copied."""
+    return torch.cat(list(parts), dim) if len(parts) > 1 else parts[0]
+
+
+def _in_groups(places: Tensor, groups: int, step: int, first: int = 0) -> Tensor:
+    """Places [K] of a group in all of them [G * K], of which one begins every ``step`` tokens."""
+    if groups == 1:
+        return places + first if first else places
+    begin = torch.arange(first, first + groups * step, step, device=places.device)
+    return (begin[:, None] + places).flatten()
+
+
 def _queries_keys_values(block: Any, x: Tensor) -> Tensor:
     """Queries, keys and values [L, 3, heads, d/heads] of states [L, d]."""
     attention = block.attn
     packed = F.linear(block.ln_1(x), attention.in_proj_weight, attention.in_proj_bias)
-    return packed.unflatten(-1, (3, attention.num_heads, -1))
+    return packed.view(len(x), 3, attention.num_heads, -1)
 
 
 def attend(packed: Tensor, mask: Tensor, groups: int, packing: Packing) -> Tensor:
@@ -248,9 +260,10 @@ def attend(packed: Tensor, mask: Tensor, groups: int, packing: Packing) -> Tenso
 
 def _attend_in_one(packed: Tensor, mask: Tensor, groups: int) -> Tensor:
     """Attention of each group's prefix and own tokens, with rows of the mask for both."""
-    query, key, value = packed.unflatten(0, (groups, -1)).permute(2, 0, 3, 1, 4).unbind()
+    rows = packed.view(groups, -1, *packed.shape[1:])
+    query, key, value = rows.permute(2, 0, 3, 1, 4).unbind()  # [G, heads, P + K, d/heads]
     mixed = F.scaled_dot_product_attention(query, key, value, mask[..., : key.shape[-2]])
-    return mixed.transpose(1, 2).flatten(2).flatten(0, 1)
+    return mixed.transpose(1, 2).reshape(len(packed), -1)
 
 
 def _attend_in_rows(packed: Tensor, packing: Packing) -> Tensor:

@@ -32,19 +32,20 @@ class _PerSamplePenalty(torch.autograd.Function):
         wrong = top > true
         if counted is not None:
             wrong &= counted.unsqueeze(1)
+        right = ~wrong
         # The denominator is sum over competitors of exp(z) + eps * sum over all of exp(z). Shifted
         # by the largest logit it is at least 1 for a wrong sample, and nothing overflows.
         competitors = logits.clone().gt_(true)  # 1.0 or 0.0; [N, C]
         weights = (logits - top).exp_().mul_(competitors.add_(eps))  # [N, C]
-        denominator = weights.sum(1, keepdim=True).masked_fill_(~wrong, 1)
+        denominator = weights.sum(1, keepdim=True).masked_fill_(right, 1)
         if form == "ratio":
             value = (true - top).exp_().div_(denominator)
-            slope = value.masked_fill(~wrong, 0)
+            slope = value.masked_fill(right, 0)
         else:
             value = denominator.log().sub_(true - top)
             slope = wrong.to(logits.dtype).neg_()
         ctx.save_for_backward(weights, labels, slope, slope / denominator)
-        return value.masked_fill(~wrong, 0).squeeze(1)
+        return value.masked_fill(right, 0).squeeze(1)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:  # type: ignore[override]

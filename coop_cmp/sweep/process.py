@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import runpy
 import signal
@@ -108,7 +109,12 @@ def _run_here(command: Sequence[str], environment: Mapping[str, str], log: Binar
 
 
 def import_for_runs(project: Project, threads: int) -> None:
-    """Load what every run needs, so that a forked run has it already."""
+    """Load what every run needs, so that a forked run has it already.
+
+    It stays until the end, so nobody need look for garbage among it: neither this process, for
+    seconds, nor its forks, which would copy what they look at.
+    """
+    gc.disable()
     import torch
 
     if threads:
@@ -117,6 +123,8 @@ def import_for_runs(project: Project, threads: int) -> None:
     runpy.run_path(str(project.root / "train.py"), run_name="train")
     with suppress(ImportError):  # not everybody has it
         import torch.utils.tensorboard
+    gc.freeze()
+    gc.enable()
 
 
 def tail(log: Path, lines: int = 8) -> list[str]:
