@@ -26,7 +26,8 @@ class TensorBoard:
         from tensorboard.compat.proto.event_pb2 import Event
         from torch.utils.tensorboard import SummaryWriter  # slow, and not everybody has it
 
-        self.writer, self.settings, self.event = SummaryWriter(log_dir=folder), settings, Event
+        self.writer: Any = SummaryWriter(log_dir=folder)
+        self.settings, self.event = settings, Event
         self.waiting: list[Any] = []  # an event for each step
 
     def add(self, tag: str, value: float, step: int | None) -> None:

@@ -15,7 +15,7 @@ import torch
 from dassl.data.transforms.transforms import Cutout
 from PIL import Image
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 from torchvision import transforms as T
 
 from coop_cmp.clip.features import (
@@ -181,6 +181,35 @@ def test_views_depend_on_nothing_but_the_seed():
     assert torch.equal(views_of(seed=1, workers=2), views)
     assert not torch.equal(views_of(seed=2)[:, 1:], views[:, 1:])
     assert not torch.equal(views_of(seed=-1)[:, 1:], views[:, 1:])
+
+
+class Pictures(RandomImages):
+    """Five random pictures of a mode, with the end of a transform that CLIP's images have."""
+
+    def __init__(self, mode: str, *end: Any) -> None:
+        self.mode = mode
+        self.transform = T.Compose([T.RandomCrop((6, 5)), *end])
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        pixels = np.random.default_rng(i).integers(0, 256, (9, 8, 3), dtype=np.uint8)
+        return {"img": self.transform(Image.fromarray(pixels).convert(self.mode))}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("mode", "end"),
+    [
+        ("RGB", T.Normalize((0.4, 0.5, 0.6), (0.3, 0.2, 0.1))),
+        ("L", T.Normalize((0.4,), (0.3,))),
+        ("F", T.Normalize((0.4,), (0.3,))),
+        ("RGB", T.RandomInvert(0.5)),
+    ],
+)
+def test_a_batch_takes_the_end_of_its_transform_with_the_same_bits(mode, end, workers):
+    views = AugmentedViews(Pictures(mode, T.ToTensor(), end), 3, seed=1)
+    for dataset in (views, Subset(views, range(2, 9))):
+        expected = torch.stack([dataset[i]["img"] for i in range(len(dataset))])
+        assert torch.equal(encode(dataset, 4, workers, nn.Identity()), expected)
 
 
 def test_encoding_leaves_the_random_generators_as_they_were():

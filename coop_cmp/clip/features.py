@@ -6,12 +6,15 @@ import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
+from torchvision import transforms as T
 
 from coop_cmp.clip.store import checksum, digest
 
@@ -126,11 +129,48 @@ def encode(
     The random generators are left as they were. Features leave their device at the end, all at
     once: a GPU need not wait while the next images are loaded.
     """
+    images, end = _without_end(dataset)
     loader = DataLoader(
-        dataset, batch_size, num_workers=workers, pin_memory=torch.cuda.is_available()
+        images,
+        batch_size,
+        num_workers=workers,
+        pin_memory=torch.cuda.is_available(),
+        collate_fn=partial(_to_tensor, end=end),
     )
     with torch.no_grad(), undisturbed_generators():
-        return torch.cat([encode_image(batch["img"]).float() for batch in loader]).cpu()
+        return torch.cat([encode_image(batch).float() for batch in loader]).cpu()
+
+
+def _without_end(dataset: Any) -> tuple[Any, T.Normalize | None]:
+    """A data set whose transform leaves out ToTensor and Normalize at its end, and the latter.
+
+    The data set itself and None, if its transform ends otherwise.
+    """
+    if hasattr(dataset, "dataset"):  # views or a part of another
+        inner, end = _without_end(dataset.dataset)
+        change = {"dataset": inner}
+    else:
+        steps: list[Any] = getattr(dataset.transform, "transforms", [])
+        plain = [type(step) for step in steps[-2:]] == [T.ToTensor, T.Normalize]
+        end = steps[-1] if plain else None
+        change = {"transform": T.Compose(steps[:-2])}
+    if end is None:
+        return dataset, None
+    changed = copy(dataset)
+    vars(changed).update(change)
+    return changed, end
+
+
+def _to_tensor(items: list[Batch], end: T.Normalize | None) -> Tensor:
+    """The images of a batch, with the end of their transform: the same numbers, for all at once."""
+    images = [item["img"] for item in items]
+    if end is None:
+        return torch.stack(images)
+    pixels = np.stack([np.asarray(image) for image in images])
+    if pixels.dtype != np.uint8 or pixels.ndim != 4:  # grey, or not in 8 bits
+        return end(torch.stack([T.functional.to_tensor(image) for image in images]))
+    batch = torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()  # [B, 3, H, W]
+    return end(batch.float().div(255))
 
 
 @contextmanager
