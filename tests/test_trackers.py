@@ -39,6 +39,21 @@ def test_tensorboard_has_scalars_and_hparams(tmp_path):
     assert b"CoOp" in hparams
 
 
+def test_tensorboard_can_be_followed_while_a_run_goes_on(tmp_path, monkeypatch):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    monkeypatch.setattr("coop_cmp.trackers.PATIENCE", 0)
+    board = TRACKERS["tensorboard"](str(tmp_path), SETTINGS_OF_RUN)
+    for step in range(3):
+        board.add("train/loss", 2.0 - step, step)
+        board.add("train/acc", 50.0, step)
+    board.writer.flush()
+    events = accumulator.EventAccumulator(str(tmp_path)).Reload()
+    seen = [(event.step, event.value) for event in events.Scalars("train/loss")]
+    assert seen == [(0, 2), (1, 1)], "the last step may get more values"
+    assert len(events.Scalars("train/acc")) == 2
+    board.close({})
+
+
 def test_wandb_works_offline(tmp_path, monkeypatch):
     pytest.importorskip("wandb", reason="wandb is not installed")
     monkeypatch.setenv("WANDB_MODE", "offline")
