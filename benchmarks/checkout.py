@@ -78,6 +78,8 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--lr", help="the learning rate (default: that of the trainer's own file)")
     args = parser.parse_args()
+    if torch.device(args.device).type not in ("cpu", "cuda"):
+        parser.error(f"--device {args.device}: code of the CoOp family knows cpu and cuda")
     torch.set_num_threads(args.threads)
     script = Path(args.script).resolve()
     sys.path.insert(0, str(script.parent))

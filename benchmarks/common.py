@@ -38,12 +38,21 @@ def parser_of(description: str, rounds: int = 0) -> argparse.ArgumentParser:
         help="CPU threads (default 2); with 1, processor time is measured, which other programs "
         "on the machine disturb less",
     )
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 or mps")
+    parser.add_argument(
+        "--device", type=current_device, default="cpu", help="cpu, cuda, cuda:1 or mps"
+    )
     if rounds:
         text = f"timed repetitions, of which the best counts (default {rounds})"
         parser.add_argument("--rounds", type=int, default=rounds, help=text)
     parser.add_argument("--small", action="store_true", help="tiny towers: a test of the benchmark")
     return parser
+
+
+def current_device(name: str) -> str:
+    """The name of a device; a GPU with a number becomes the current one, which is measured."""
+    if name.startswith("cuda:"):
+        torch.cuda.set_device(name)
+    return name
 
 
 def random_clip(name: str, small: bool = False, image_tower: bool = True) -> Any:
@@ -68,6 +77,9 @@ def now() -> float:
     """Seconds of the clock; of the processor if there is one thread. Work on a GPU is done."""
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
+        return time.perf_counter()
+    if torch.backends.mps.is_available():
+        torch.mps.synchronize()
         return time.perf_counter()
     return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
 

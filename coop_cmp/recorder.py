@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from coop_cmp.evaluator import CalibrationEvaluator
+from coop_cmp.losses.names import split_trainer
 from coop_cmp.results.identity import claim, flatten, identify
+from coop_cmp.results.store import lookup
 
 METHODS = ("reset", "process", "evaluate")
 
@@ -50,7 +52,7 @@ class Recorder:
         self._plain = _methods(self.own)
         for key in self._plain:
             setattr(self.own, key, getattr(self, key))
-        self._test = trainer.test
+        self.trainer, self._test = trainer, trainer.test
         trainer.test = self.test
 
     @property
@@ -60,7 +62,13 @@ class Recorder:
 
     def test(self, split: str | None = None, *more: Any, **named: Any) -> Any:
         """The trainer's test; the keeper is told the split, as upstream Dassl does not."""
-        self.keeper.split = split or self.keeper.cfg.TEST.SPLIT
+        cfg = self.keeper.cfg
+        self.keeper.split = split or cfg.TEST.SPLIT
+        node = split_trainer(cfg.TRAINER.NAME)[0].upper()
+        self.keeper.facts = {
+            "device": getattr(self.trainer, "device", None),
+            "precision": lookup(cfg, f"TRAINER.{node}.PREC", None),
+        }
         self.stored = False
         result = self._test(split, *more, **named)
         if not self.stored:

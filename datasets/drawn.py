@@ -18,8 +18,8 @@ def is_complete(folder: Path, split_file: str) -> bool:
     """Whether the folder holds a readable split file and all its pictures."""
     try:
         split = read_split(folder / split_file)
-        files = {folder / "images" / path for part in split for path, _, _ in part}
-        return bool(files) and all(file.stat().st_size for file in files)
+        files = {os.path.join(folder, "images", path) for part in split for path, _, _ in part}
+        return bool(files) and all(map(os.path.getsize, files))
     except (OSError, UserError):
         return False
 

@@ -9,7 +9,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from coop_cmp.devices import BUDGET, activation_budget, check_attention, choose_device
+from coop_cmp.devices import (
+    BUDGET,
+    activation_budget,
+    check_attention,
+    choose_device,
+    suit_convolutions,
+)
 from coop_cmp.errors import UserError
 
 CPU = torch.device("cpu")
@@ -68,3 +74,25 @@ def test_half_of_what_a_gpu_has_free_is_for_activations(monkeypatch):
     assert activation_budget(torch.device("cuda:1")) == 5 << 30
     assert asked == [torch.device("cuda:1")]
     assert activation_budget(CPU) == activation_budget(torch.device("mps")) == BUDGET
+
+
+def test_a_gpu_with_a_number_becomes_the_current_one(monkeypatch):
+    chosen: list[torch.device] = []
+    monkeypatch.setattr(torch, "zeros", lambda *_, **__: None)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    for name in ("cuda", "cpu", "cuda:1"):
+        choose_device(SimpleNamespace(DEVICE=name, USE_CUDA=True))
+    assert chosen == [torch.device("cuda:1")]
+
+
+@pytest.mark.parametrize(("convolutions", "tried"), [(1, False), (2, True)])
+def test_convolutions_of_a_gpu_are_tried_where_a_tower_is_made_of_them(
+    convolutions, tried, monkeypatch
+):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    tower = torch.nn.Sequential(*(torch.nn.Conv2d(4, 4, 3) for _ in range(convolutions)))
+    suit_convolutions(tower, CPU)
+    assert tower[0].weight.is_contiguous()
+    suit_convolutions(tower, torch.device("cuda"))
+    assert tower[0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert torch.backends.cudnn.benchmark is tried

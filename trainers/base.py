@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import AbstractContextManager
 from functools import reduce
 from typing import Any, ClassVar
@@ -16,7 +17,13 @@ from torch import Tensor, nn
 from coop_cmp.clip import LoadedCLIP, TextEncoder, load_clip
 from coop_cmp.clip.checks import check_preprocessing, check_text_encoder
 from coop_cmp.config import check_cfg
-from coop_cmp.devices import activation_budget, choose_device, set_threads, to_device
+from coop_cmp.devices import (
+    activation_budget,
+    choose_device,
+    set_threads,
+    suit_convolutions,
+    to_device,
+)
 from coop_cmp.errors import UserError
 from coop_cmp.results.identity import flatten, identify
 from coop_cmp.results.store import lookup
@@ -158,12 +165,11 @@ class PromptTrainer(FeatureTrainer):
         self.weights = {"name": clip.weights, "digest": clip.digest}
         set_threads(clip.model, self.device)
         self.model = self.make_model(clip, self.dm.dataset.classnames)
-        check_text_encoder(clip, self.model.text_encoder)
         if cfg.MODEL.INIT_WEIGHTS:
-            load_pretrained_weights(self.learner, cfg.MODEL.INIT_WEIGHTS)
+            self.start_from(cfg.MODEL.INIT_WEIGHTS)
         self.model.to(self.device)
-        if self.device.type == "cuda":  # convolutions in half precision want channels last
-            self.model.visual.to(memory_format=torch.channels_last)
+        check_text_encoder(clip, self.model.text_encoder)
+        suit_convolutions(self.model.visual, self.device)
         if self.needs:
             names = self.dm.dataset.classnames
             self.reference = ZeroShotReference(cfg, clip, names, self.model)
@@ -182,11 +188,22 @@ class PromptTrainer(FeatureTrainer):
     def zero_shot_logits(self, batch: dict[str, Any]) -> Tensor:
         """Logits [B, C] of zero-shot CLIP for the batch in training, for terms that need them."""
         with self.autocast():
-            return self.reference.logits(batch["img"].to(self.device))
+            return self.reference.logits(batch["img"])
 
     def text_features(self) -> tuple[Tensor, Tensor]:
         """Text features of the step's logits and of zero-shot CLIP, for terms that need them."""
         return self.reference.text_features()
+
+    def start_from(self, path: str) -> None:
+        """Load what a file has of what is learned; a file that has nothing of it is refused."""
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            load_pretrained_weights(self.learner, path)
+        if any("Cannot load" in str(line.message) for line in told):
+            raise UserError(
+                f"MODEL.INIT_WEIGHTS: {path} holds nothing that {type(self).__name__} learns with "
+                "these settings; name a checkpoint of the same method"
+            )
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         """The optimiser of all that is trained."""

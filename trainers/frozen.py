@@ -68,6 +68,8 @@ class FeatureTrainer(TrainerX):
         except ValueError as error:  # a sampler that does not suit the data or the batch
             raise UserError(str(error)) from error
         cfg, loader = self.cfg, self.train_loader_x
+        if cfg.INPUT.UPRIGHT and not hasattr(getattr(loader, "dataset", None), "read"):
+            raise UserError("INPUT.UPRIGHT needs the engine of this project: pip install ./engine")
         seeded = cfg.INPUT.VIEW_SEED == "image" and cfg.SEED >= 0 and not cfg.INPUT.CACHED_VIEWS
         if seeded and isinstance(loader, DataLoader):
             self.train_loader_x = seeded_views(loader, self.cfg.OPTIM.MAX_EPOCH, cfg.SEED)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from coop_cmp.clip import LoadedCLIP, clean, template_of, text_layout
+from coop_cmp.devices import to_device
 
 
 class ZeroShotReference:
@@ -42,6 +43,7 @@ class ZeroShotReference:
         if self.model.frozen_image_tower:
             features = self.model.step_features[0]  # those of the same batch
         else:
+            image = to_device(image, self.text.device)
             encoded = self.visual(image.to(self.model.text_encoder.dtype))
             features = F.normalize(encoded.float(), dim=-1)
         with torch.autocast(features.device.type, enabled=False):

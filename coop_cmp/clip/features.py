@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset
 from torchvision import transforms as T
 
 from coop_cmp.clip.store import checksum, digest
@@ -118,27 +118,45 @@ def _as_it_is(batch: Any) -> Any:
     return batch
 
 
-def encode(
-    dataset: Dataset[Batch],
-    batch_size: int,
-    workers: int,
-    encode_image: Callable[[Tensor], Tensor],
-) -> Tensor:
-    """Features [N, E] in single precision of all images of a data set, in order.
+class ImageEncoder:
+    """Encodes images of a data set; its workers, and what they have decoded, stay for the next.
 
-    The random generators are left as they were. Features leave their device at the end, all at
-    once: a GPU need not wait while the next images are loaded.
+    Args:
+        dataset: The images.
+        batch_size: How many are encoded at once.
+        workers: Processes that load them.
+        encode_image: Makes features of a batch of images, on its device.
     """
-    images, end = _without_end(dataset)
-    loader = DataLoader(
-        images,
-        batch_size,
-        num_workers=workers,
-        pin_memory=torch.cuda.is_available(),
-        collate_fn=partial(_to_tensor, end=end),
-    )
-    with torch.no_grad(), undisturbed_generators():
-        return torch.cat([encode_image(batch).float() for batch in loader]).cpu()
+
+    def __init__(
+        self,
+        dataset: Dataset[Batch],
+        batch_size: int,
+        workers: int,
+        encode_image: Callable[[Tensor], Tensor],
+    ) -> None:
+        images, end = _without_end(dataset)
+        self.encode_image = encode_image
+        self.rows = list(range(len(images)))
+        self.loader = DataLoader(
+            images,
+            batch_sampler=BatchSampler(self.rows, batch_size, drop_last=False),
+            num_workers=workers,
+            pin_memory=torch.cuda.is_available(),
+            persistent_workers=workers > 0,
+            collate_fn=partial(_to_tensor, end=end),
+        )
+
+    def __call__(self, rows: Sequence[int] | None = None) -> Tensor:
+        """Features [N, E] in single precision of some images, or of all, in order.
+
+        The random generators are left as they were. Features leave their device at the end, all at
+        once: a GPU need not wait while the next images are loaded.
+        """
+        if rows is not None:
+            self.rows[:] = rows  # which the loader has
+        with torch.no_grad(), undisturbed_generators():
+            return torch.cat([self.encode_image(batch).float() for batch in self.loader]).cpu()
 
 
 def _without_end(dataset: Any) -> tuple[Any, T.Normalize | None]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader
 from torchvision import transforms as T
 
 from coop_cmp.clip.augmix import AugMix
-from coop_cmp.clip.features import AugmentedViews, Batch, StoredFeatures, encode, serve
+from coop_cmp.clip.features import AugmentedViews, Batch, ImageEncoder, StoredFeatures, serve
 from coop_cmp.clip.views import FrozenFeatures
 
 PART = 512  # images of a stored file: what is lost when a run is killed, and held in memory
@@ -83,18 +83,14 @@ class ViewFeatures(FrozenFeatures):
         dataset.transform = ManyViews(dataset.transform, self.random, self.views)
         drawn = AugmentedViews(dataset, 1, self.cfg.SEED)
         at_once = max(1, ENCODED // self.views)
+        encoder = ImageEncoder(drawn, at_once, loader.num_workers, self._encode_views)
 
         @lru_cache(maxsize=2)
         def part(number: int) -> Tensor:
             first = number * PART
             rows = range(first, min(first + PART, len(dataset)))
-
-            def compute() -> Tensor:
-                images = Subset(drawn, rows)
-                return encode(images, at_once, loader.num_workers, self._encode_views)
-
             return self._fetch(
-                compute,
+                partial(encoder, rows),
                 f"{self.views} views, seed {self.cfg.SEED},",
                 [dataset.data_source[row] for row in rows],
                 dataset.transform,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from coop_cmp.clip.prompts import PromptLayout
+from coop_cmp.devices import to_device
 
 BLOCK = 48  # own tokens, of several classes, that attend in one product (or up to twice as many)
 EMPTY = 0.02  # share of empty places that is good enough
@@ -109,20 +110,20 @@ def _packing(layout: PromptLayout, classes: Sequence[int], device: torch.device)
         rows, places = _rows(torch.tensor(list(lengths.values())), shared)
     else:
         mask = _mask(torch.tensor(owners[shared:]).unflatten(0, (len(blocks), width)), shared)
-    return Packing(
-        prefix=shared,
-        blocks=len(blocks),
-        tokens=torch.tensor([max(slot, 0) for slot in slots], device=device),
-        positions=torch.tensor(positions, device=device),
-        learned=torch.tensor(learned, dtype=torch.long, device=device),
-        source=torch.tensor(
-            [-1 - slots[i] + own_rows * owners[i] for i in learned], dtype=torch.long, device=device
+    tensors = {
+        "tokens": torch.tensor([max(slot, 0) for slot in slots]),
+        "positions": torch.tensor(positions),
+        "learned": torch.tensor(learned, dtype=torch.long),
+        "source": torch.tensor(
+            [-1 - slots[i] + own_rows * owners[i] for i in learned], dtype=torch.long
         ),
-        ends=torch.tensor(list(ends.values()), device=device),
-        mask=mask.to(device),
-        rows=rows.to(device),
-        places=places.to(device),
-    )
+        "ends": torch.tensor(list(ends.values())),
+        "mask": mask,
+        "rows": rows,
+        "places": places,
+    }
+    there = {name: to_device(tensor, device) for name, tensor in tensors.items()}
+    return Packing(prefix=shared, blocks=len(blocks), **there)
 
 
 def into_blocks(lengths: Mapping[int, int]) -> list[list[int]]:

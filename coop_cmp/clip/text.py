@@ -143,13 +143,13 @@ class TextEncoder(nn.Module):
         own = x.shape[1] - shared
         if packing.whole:  # [G * (P + T), d]
             x, mask = x.flatten(0, 1), packing.mask
-            learned = _in_groups(packing.learned, groups, shared + own)
-            ends = _in_groups(packing.ends, groups, shared + own, first=shared)
+            prefix_step, own_step, first = shared + own, shared + own, shared
         else:  # all prefixes, then all own tokens: [G * P + G * T, d]
             x = torch.cat([part.flatten(0, 1) for part in x.split((shared, own), dim=1)])
             mask = packing.mask.repeat(groups, 1, 1, 1) if groups > 1 else packing.mask
-            learned = _in_groups(packing.learned, groups, shared)
-            ends = _in_groups(packing.ends, groups, own, first=groups * shared)
+            prefix_step, own_step, first = shared, own, groups * shared
+        learned = _in_groups(packing.learned, groups, prefix_step) if deep else packing.learned
+        ends = _in_groups(packing.ends, groups, own_step, first)
         blocks = self.clip.transformer.resblocks
         for i, block in enumerate(blocks):
             if 0 < i <= len(deep):

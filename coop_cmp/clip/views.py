@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import open_clip
@@ -17,14 +17,14 @@ import PIL
 import torch
 import torchvision
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader
 
 from coop_cmp.clip.epochs import EpochFeatures
 from coop_cmp.clip.features import (
     AugmentedViews,
     Batch,
+    ImageEncoder,
     describe_transform,
-    encode,
     files_digest,
     serve,
     tower_digest,
@@ -89,33 +89,28 @@ class FrozenFeatures:
         """
         views: Any = loader.dataset
         epochs = max(1, PART // len(views.data_source))
+        encoder = ImageEncoder(views, VIEW_BATCH, loader.num_workers, self.encode_image)
 
         @lru_cache(maxsize=1)
         def part(number: int) -> Tensor:
             for candidate in range(number, -(-views.views // epochs)):
                 with suppress(Busy):
-                    made = self._epochs(views, candidate * epochs, epochs, loader, wait=False)
+                    made = self._epochs(views, candidate * epochs, epochs, encoder, wait=False)
                     if candidate == number:
                         return made
                 with suppress(Busy):
-                    return self._epochs(views, number * epochs, epochs, loader, wait=False)
-            return self._epochs(views, number * epochs, epochs, loader, wait=True)
+                    return self._epochs(views, number * epochs, epochs, encoder, wait=False)
+            return self._epochs(views, number * epochs, epochs, encoder, wait=True)
 
         return serve(loader, lambda epoch: part(epoch // epochs)[epoch % epochs], EpochFeatures)
 
     def _epochs(
-        self, views: Any, first: int, epochs: int, loader: DataLoader[Batch], wait: bool
+        self, views: Any, first: int, epochs: int, encoder: ImageEncoder, wait: bool
     ) -> Tensor:
         """Features [epochs, N, E] of the views of some epochs."""
         images = len(views.data_source)
-        rows = range(first * images, (first + epochs) * images)
-
-        def compute() -> Tensor:
-            chosen = Subset(views, rows)
-            return encode(chosen, VIEW_BATCH, loader.num_workers, self.encode_image)
-
         features = self._fetch(
-            compute,
+            partial(encoder, range(first * images, (first + epochs) * images)),
             f"epochs {first + 1} to {first + epochs}, seed {views.seed},",
             views.data_source,
             views.transform,
@@ -130,14 +125,10 @@ class FrozenFeatures:
         self, loader: DataLoader[Batch], dataset: Any, batch_size: int, what: str, views: int = 0
     ) -> Tensor:
         """Features [N, E] of a data set that is the loader's or made from it."""
-
-        def compute() -> Tensor:
-            return encode(dataset, batch_size, loader.num_workers, self.encode_image)
-
         source: Any = loader.dataset
         drawn = [views, self.cfg.SEED] if views else []
         return self._fetch(
-            compute,
+            ImageEncoder(dataset, batch_size, loader.num_workers, self.encode_image),
             what,
             source.data_source,
             source.transform,

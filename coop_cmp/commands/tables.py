@@ -108,7 +108,11 @@ def _draw(args: argparse.Namespace, project: Project, tables: Sequence[Table]) -
 
 
 def _execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> bool | None:
-    """Do what is open: trainings and tests, then what calibrators make of them."""
+    """Do what is open: trainings and tests, then what calibrators make of them.
+
+    Runs that share training views come one after the other: the store need not hold those of all.
+    """
+    runs = sorted(runs, key=lambda r: (r.backbone, r.source or r.dataset, r.shots, r.seed))
     complete = execute(args, project, [run for run in runs if not run.calibrator])
     if complete is None:
         return None

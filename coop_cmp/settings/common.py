@@ -77,8 +77,8 @@ declare(
     ),
     UPRIGHT=flag(
         False,
-        "turn images as their EXIF data says and make transparent parts white; the published code "
-        "does neither",
+        "turn images as their EXIF data says, make transparent parts white and scale 16-bit grey "
+        "values; the published code does none of it",
     ),
     NO_TRANSFORM=flag(False, "hand out images as they are"),
     PIXEL_MEAN=several(
@@ -143,7 +143,12 @@ declare(
     "DATALOADER",
     NUM_WORKERS=integer(4, "processes that load images", low=0, high=1024, free=True),
     CACHE_MB=integer(
-        1024, "of decoded training images, in all processes together", low=0, high=2**30, free=True
+        1024,
+        "of decoded training images, in all processes together; each process keeps those that it "
+        "was given, so all of them stay decoded if they fit into its share",
+        low=0,
+        high=2**30,
+        free=True,
     ),
     K_TRANSFORMS=integer(1, "augmented views per training image", low=1, high=1000),
     RETURN_IMG0=flag(False, "also give the image without augmentation"),
@@ -188,7 +193,7 @@ declare(
     ),
     FEATURE_STORE_MB=integer(
         10000,
-        "of training views in it; the longest unused give way",
+        "of random views in it, in training or of a test image; the longest unused give way",
         low=1,
         high=2**30,
         free=True,

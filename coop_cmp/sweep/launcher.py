@@ -18,7 +18,7 @@ from coop_cmp.sweep.process import Attempt, Trial, reject_results, start
 from coop_cmp.sweep.progress import Progress
 from coop_cmp.sweep.timing import duration
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.05
 STRIKES = 3  # runs that fail in a row within QUICK seconds retire a device
 QUICK = 30.0
 

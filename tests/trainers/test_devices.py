@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,7 +37,14 @@ def traced_step(trainer: Any) -> dict[str, Any]:
     if isinstance(trainer, TermMixin):
         trainer._scope = scope_of(trainer.cfg, trainer.term)
         trainer._settings = settings_of(trainer.cfg, trainer.term)
+        trainer._scope.needs = {need: partial(trainer._ask, need) for need in trainer.needs}
+    if trainer.needs:
+        reference = trainer.reference
+        reference.model, reference.visual = trainer.model, on_fake_gpu(reference.visual, mode)
     with fake_gpu(mode):
+        if trainer.needs:
+            reference.text = torch.zeros(reference.text.shape, device=CUDA)
+            reference.scale = torch.ones((), device=CUDA)
         batch = {
             "img": torch.zeros(6, 3, 32, 32),
             "label": torch.zeros(6, dtype=torch.long),
@@ -57,9 +65,19 @@ def test_a_step_stays_on_the_gpu_and_reads_nothing_back(build, name, precision):
 
 @pytest.mark.parametrize("term", TERMS)
 def test_no_term_reads_anything_back(build, term):
-    trainer = build(f"CoOp_{term}")
-    if not trainer.needs:
-        assert f"loss_{term.lower()}" in traced_step(trainer)
+    for method in ("CoOp", "CLIPFT"):
+        assert f"loss_{term.lower()}" in traced_step(build(f"{method}_{term}"))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "amp", "fp16"])
+@pytest.mark.parametrize("name", ["ZeroshotCLIP", "ZeroshotCLIP2", *METHODS])
+def test_a_test_batch_stays_on_the_gpu(build, name, precision):
+    node = "COOP" if name.startswith("Zero") else name.upper()
+    trainer, mode = build(name, f"TRAINER.{node}.PREC", precision), FakeTensorMode()
+    trainer.device, trainer.model = CUDA, on_fake_gpu(trainer.model.eval(), mode)
+    with fake_gpu(mode), torch.no_grad():
+        logits = trainer.model_inference(torch.zeros(6, 3, 32, 32, device=CUDA))
+    assert (logits.device.type, logits.dtype) == ("cuda", torch.float32)
 
 
 def test_a_fake_gpu_notices_what_a_real_one_would_suffer_from():

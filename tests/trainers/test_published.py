@@ -12,6 +12,7 @@ import torch
 import yaml
 from torch import nn
 
+from coop_cmp.errors import UserError
 from coop_cmp.settings import SETTINGS
 from tests.conftest import ROOT
 from tests.trainers.conftest import steps
@@ -146,6 +147,14 @@ def test_the_published_preset_differs_in_precision_alone_and_trains_prompts_in_f
     assert trainer.model_inference(trainer.test_loader[0]["img"]).dtype == torch.float32
     traced = traced_step(build("CoOp_CMP", *chain(*preset.items())))
     assert {value.device.type for value in traced.values()} == {"cuda"}
+
+
+def test_a_checkpoint_of_another_method_is_no_start(build, tmp_path):
+    source = build("MaPLe")
+    source.save_model(0, str(tmp_path))
+    (file,) = tmp_path.glob("*/model.pth.tar-1")
+    with pytest.raises(UserError, match=r"INIT_WEIGHTS: .* holds nothing that CoCoOp learns"):
+        build("CoCoOp", "MODEL.INIT_WEIGHTS", str(file), "TRAINER.COCOOP.N_CTX", 3)
 
 
 def test_training_starts_from_the_checkpoint_that_init_weights_names(build, tmp_path):

@@ -242,7 +242,7 @@ def test_the_first_view_is_the_test_image_and_the_others_are_random():
     ],
 )
 def test_wrong_settings_are_refused_before_any_image_is_read(options, message, run, monkeypatch):
-    monkeypatch.setattr(many_views, "encode", None)
+    monkeypatch.setattr(many_views, "ImageEncoder", None)
     error = run("wrong", *options, trainer="CTPT", code=2)
     assert re.search(message, error), error
 

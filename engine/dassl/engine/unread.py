@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-MOST = 100  # losses that wait unseen, where nobody prints
+MOST = 1000  # losses that wait unseen, where nobody prints
 
 
 def read(tensors: Sequence[Tensor]) -> list[float]:
