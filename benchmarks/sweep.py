@@ -12,6 +12,7 @@ the number of images that a run's settings make it encode; the text side is the 
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -52,6 +53,28 @@ def measure(args: Any, way: str) -> tuple[float, dict[str, float]]:
         else:
             separate_runs(args, folder)
         return time.perf_counter() - start, metrics(folder)
+
+
+def in_turns(args: Any) -> dict[str, tuple[float, dict[str, float]]]:
+    """Seconds and metrics of all ways.
+
+    Separate runs take minutes, in which a machine may become faster or slower. So each sweep is
+    measured once behind the separate runs of every seed, and its mean counts.
+    """
+    parts: dict[str, list[tuple[float, dict[str, float]]]] = {way: [] for way in WAYS}
+    for seed in args.seeds:
+        for way in WAYS:
+            seeds = args.seeds if WAYS[way] else [seed]
+            parts[way].append(measure(argparse.Namespace(**{**vars(args), "seeds": seeds}), way))
+    found = {}
+    for way, measured in parts.items():
+        add = statistics.mean if WAYS[way] else sum
+        means = {
+            name: statistics.mean(m[name] for _, m in measured) for name in ("accuracy", "ece")
+        }
+        runs = add([m["runs"] for _, m in measured])
+        found[way] = add([taken for taken, _ in measured]), {"runs": runs, **means}
+    return found
 
 
 def separate_runs(args: Any, folder: Path) -> None:
@@ -149,10 +172,10 @@ def main() -> None:
     each = flops_per_image()
     seconds = dict.fromkeys(WAYS, math.inf)
     found: dict[str, dict[str, float]] = {}
-    for _ in range(args.rounds):  # in turns, so that a busy moment hits all ways
-        for way in WAYS:
-            taken, found[way] = measure(args, way)
+    for _ in range(args.rounds):
+        for way, (taken, metrics_of_way) in in_turns(args).items():
             seconds[way] = min(seconds[way], taken)
+            found[way] = metrics_of_way
     rows = [
         {
             "way": way,
