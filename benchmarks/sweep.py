@@ -55,7 +55,7 @@ def measure(args: Any, way: str) -> tuple[float, dict[str, float]]:
         return time.perf_counter() - start, metrics(folder)
 
 
-def in_turns(args: Any) -> dict[str, tuple[float, dict[str, float]]]:
+def measure_all(args: Any) -> dict[str, tuple[float, dict[str, float]]]:
     """Seconds and metrics of all ways.
 
     Separate runs take minutes, in which a machine may become faster or slower. So each sweep is
@@ -173,7 +173,7 @@ def main() -> None:
     seconds = dict.fromkeys(WAYS, math.inf)
     found: dict[str, dict[str, float]] = {}
     for _ in range(args.rounds):
-        for way, (taken, metrics_of_way) in in_turns(args).items():
+        for way, (taken, metrics_of_way) in measure_all(args).items():
             seconds[way] = min(seconds[way], taken)
             found[way] = metrics_of_way
     rows = [
