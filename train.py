@@ -8,10 +8,12 @@ Example:
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from pathlib import Path
 
 try:
+    gc.disable()  # what is imported stays, and looking for garbage among it takes a second
     import dassl.engine  # noqa: F401
     import open_clip  # noqa: F401
 except ModuleNotFoundError as error:
@@ -40,6 +42,9 @@ from coop_cmp.results.identity import Training, claim, flatten, identify, read_i
 from coop_cmp.results.records import refuse_other_model
 from coop_cmp.settings.defaults import method_of
 from coop_cmp.settings.describe import help_text
+
+gc.freeze()
+gc.enable()
 
 ROOT = Path(__file__).resolve().parent
 

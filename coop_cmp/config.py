@@ -56,6 +56,8 @@ def resolve(
     for key, value in layers.items():
         _assign(cfg, key, value)
     cfg.OPTIM.MAX_EPOCH = epochs(dict(_leaves(cfg)), options)
+    if cfg.SEED < 0:  # views can depend on no seed, and the run says so
+        cfg.INPUT.VIEW_SEED = "stream"
     return cfg
 
 

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from coop_cmp.clip.epochs import seeded_views
 from coop_cmp.clip.store import Busy, FeatureStore
+from coop_cmp.results.identity import read_identity
 from trainers.base import PromptTrainer
 
 SHARED = ("INPUT.SHARED_VIEWS", "True", "DATALOADER.NUM_WORKERS", "0")
@@ -143,6 +144,13 @@ def test_views_that_no_other_run_can_make_are_not_shared(run, options):
     assert "INPUT.SHARED_VIEWS needs views that every run can make again" in run(
         "refused", *SHARED, *options, code=2
     )
+
+
+def test_a_run_without_a_seed_says_that_its_views_come_from_the_stream(run, tmp_path):
+    run("unseeded", "SEED", "-1", "INPUT.VIEW_SEED", "image")
+    run("seeded", "INPUT.VIEW_SEED", "image")
+    found = [read_identity(tmp_path / name) for name in ("unseeded", "seeded")]
+    assert [of.settings["INPUT.VIEW_SEED"] for of in found if of] == ["stream", "image"]
 
 
 def test_a_store_with_a_budget_forgets_what_was_not_used_for_longest(tmp_path):

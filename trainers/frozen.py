@@ -52,7 +52,7 @@ class FeatureTrainer(TrainerX):
                 f"DATALOADER.K_TRANSFORMS must be 1 for {cfg.TRAINER.NAME}, which trains on one "
                 f"view of an image at a time, got {loader.K_TRANSFORMS}"
             )
-        if node.SHARED_VIEWS and (node.VIEW_SEED != "image" or cfg.SEED < 0):
+        if node.SHARED_VIEWS and node.VIEW_SEED != "image":
             raise UserError(
                 "INPUT.SHARED_VIEWS needs views that every run can make again: a seed (--seed) and "
                 f'INPUT.VIEW_SEED "image", got {cfg.SEED} and "{node.VIEW_SEED}"; set '
@@ -70,7 +70,7 @@ class FeatureTrainer(TrainerX):
         cfg, loader = self.cfg, self.train_loader_x
         if cfg.INPUT.UPRIGHT and not hasattr(getattr(loader, "dataset", None), "read"):
             raise UserError("INPUT.UPRIGHT needs the engine of this project: pip install ./engine")
-        seeded = cfg.INPUT.VIEW_SEED == "image" and cfg.SEED >= 0 and not cfg.INPUT.CACHED_VIEWS
+        seeded = cfg.INPUT.VIEW_SEED == "image" and not cfg.INPUT.CACHED_VIEWS
         if seeded and isinstance(loader, DataLoader):
             self.train_loader_x = seeded_views(loader, self.cfg.OPTIM.MAX_EPOCH, cfg.SEED)
             self.epoch_sampler = self.train_loader_x.batch_sampler

@@ -241,5 +241,5 @@ def _resolved(
     """The settings before a run's own; the files' signatures tell when they change."""
     names = [file[0] if file else "" for file in files]
     paths = dict(zip(("--dataset-config-file", "--config-file"), names, strict=True))
-    given = {"TRAINER.NAME": trainer, "MODEL.BACKBONE.NAME": backbone}
+    given = {"TRAINER.NAME": trainer, "MODEL.BACKBONE.NAME": backbone, "SEED": 0}  # or another
     return flatten(resolve(root, paths, given, {}))

@@ -111,7 +111,7 @@ declare(
         "image",
         ("image", "stream"),
         "random views depend on seed, epoch and image alone; stream: on all that drew random "
-        "numbers before, as in Dassl",
+        "numbers before, as in Dassl and in every run without a seed",
     ),
     SHARED_VIEWS=flag(
         False, "encode the views of an epoch once for all runs with the same seed and transforms"

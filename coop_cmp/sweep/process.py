@@ -111,20 +111,17 @@ def _run_here(command: Sequence[str], environment: Mapping[str, str], log: Binar
 def import_for_runs(project: Project, threads: int) -> None:
     """Load what every run needs, so that a forked run has it already.
 
-    It stays until the end, so nobody need look for garbage among it: neither this process, for
-    seconds, nor its forks, which would copy what they look at.
+    Nobody looks for garbage among it: forks would copy what they look at.
     """
-    gc.disable()
-    import torch
-
-    if threads:
-        torch.set_num_threads(threads)  # too late for the environment variable
     sys.path.insert(0, str(project.root))
     runpy.run_path(str(project.root / "train.py"), run_name="train")
     with suppress(ImportError):  # not everybody has it
         import torch.utils.tensorboard
     gc.freeze()
-    gc.enable()
+    if threads:
+        import torch
+
+        torch.set_num_threads(threads)  # too late for the environment variable
 
 
 def tail(log: Path, lines: int = 8) -> list[str]:

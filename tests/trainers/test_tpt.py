@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from coop_cmp.clip import LoadedCLIP, many_views
 from coop_cmp.config import resolve
@@ -28,6 +29,7 @@ from coop_cmp.tuning import (
     orthogonality,
 )
 from tests.conftest import ROOT
+from tests.fake_gpu import CUDA, fake_gpu, on_fake_gpu
 from tests.small_clip import small_clip, tokenizer
 from tests.trainers import plain_tpt
 from trainers.base import PromptedCLIP
@@ -163,6 +165,21 @@ def test_tuning_stays_on_the_device(name, build, monkeypatch):
     model = build(name, "TRAINER.TPT.PREC", "fp32", "OPTIM.NAME", "adamw").model.to("meta")
     with torch.no_grad():
         assert model(torch.zeros(3, 64, 32, device="meta")).device.type == "meta"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "amp", "fp16"])
+def test_all_but_the_gradient_reads_nothing_back_from_a_gpu(precision, build, monkeypatch):
+    def gradients(context: Tensor, text: Tensor, views: Tensor, *_: Any) -> Tensor:
+        assert (text.device.type, text.dtype) == ("cuda", torch.float32)
+        return torch.zeros(len(views), *context.shape, device=views.device)
+
+    monkeypatch.setattr("trainers.tpt.first_gradients", gradients)
+    trainer = build("CTPT", "TRAINER.TPT.PREC", precision, "OPTIM.NAME", "adamw")
+    mode = FakeTensorMode()
+    trainer.device, trainer.model = CUDA, on_fake_gpu(trainer.model, mode)
+    with fake_gpu(mode), torch.no_grad():
+        logits = trainer.model_inference(torch.zeros(3, 64, 32, device=CUDA))
+    assert (logits.device.type, logits.dtype) == ("cuda", torch.float32)
 
 
 @pytest.mark.parametrize("precision", ["amp", "fp16"])
