@@ -153,6 +153,23 @@ def test_sorting_by_a_metric_orders_by_the_frame(page, frame):
     assert head.get_attribute("aria-sort") == "descending"
 
 
+@pytest.mark.parametrize(
+    ("interval", "shown"),
+    [([0.65, 0.75], [41.9, 77.1]), ([0.0, 1.0], [38, 82]), ([None, None], [41.9, 72.1])],
+)
+def test_the_overview_shows_intervals_unless_they_are_far_longer_than_the_rest(
+    page, interval, shown
+):
+    """Points at 50 (44 to 56) and 70 percent: 12 of room at most, a margin of 2.1 at least."""
+    rows = [[0.5, 0.44, 0.56], [0.7, *interval]]
+    found = page.execute_script(
+        "arguments[0].forEach((row, i) => (page.rows[i].values.accuracy = row));"
+        "return around('accuracy', [0, 1]);",
+        rows,
+    )
+    assert found == pytest.approx(shown)
+
+
 def test_a_row_chosen_with_the_keyboard_is_cooled_by_the_slider(page, frame):
     runs = digits_at_4_shots(frame)
     for name, value in (("dataset", "Digits"), ("classes", "all"), ("shots", "4")):

@@ -139,8 +139,8 @@ function drawOverview(indices) {
     "overview",
     traces,
     {
-      xaxis: { title: { text: "accuracy (%)" }, range: around(traces.flatMap(({ x }) => x)) },
-      yaxis: { title: { text: "ECE (%)" }, range: [0, around(traces.flatMap(({ y }) => y))[1]] },
+      xaxis: { title: { text: "accuracy (%)" }, range: around("accuracy", indices) },
+      yaxis: { title: { text: "ECE (%)" }, range: [0, around("ece", indices)[1]] },
       showlegend: innerWidth > 700, // else it would lie on the points
     },
     csv,
@@ -151,11 +151,22 @@ function drawOverview(indices) {
   byId("overview").on("plotly_click", (event) => choose(event.points[0].customdata, true));
 }
 
-/* A range for the points: one long interval is not to hide where the others are. */
-function around(values) {
-  const [low, high] = [Math.min(...values), Math.max(...values)];
-  const room = 0.08 * (high - low) + 0.5;
-  return values.length ? [low - room, high + room] : [0, 100];
+/* A range for points with their intervals; a long one is cut, lest it hide where the points are. */
+function around(metric, indices) {
+  if (!indices.length) return [0, 100];
+  const known = indices.map((index) =>
+    page.rows[index].values[metric]
+      .slice(0, 3)
+      .filter((value) => value !== null)
+      .map((value) => scale(metric) * value),
+  );
+  const [points, ends] = [known.map(([mean]) => mean), known.flat()];
+  const [low, high] = [Math.min(...points), Math.max(...points)];
+  const [least, most] = [0.08 * (high - low) + 0.5, 0.5 * (high - low) + 2];
+  return [
+    Math.max(Math.min(...ends) - least, low - most),
+    Math.min(Math.max(...ends) + least, high + most),
+  ];
 }
 
 function grouped(items, key) {
