@@ -81,7 +81,8 @@ def first_gradients(
         if term is not None:
             loss = loss + term(own)
         (outer,) = torch.autograd.grad(loss.sum(), own)
-    exponent = torch.frexp(outer.abs().amax(dim=(1, 2))).exponent[:, None, None]
+    largest = outer.abs().amax(dim=(1, 2), keepdim=True).clamp(min=torch.finfo(outer.dtype).tiny)
+    exponent = largest.log2().ceil()
     outer = torch.ldexp(outer, -exponent)
     (inner,) = torch.autograd.grad(text, context, outer, retain_graph=True, is_grads_batched=True)
     return torch.ldexp(inner.float(), exponent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import multiprocessing
 import os
 import time
@@ -119,6 +120,24 @@ DAMAGES = (
     of_another_key,
     of_another_program,
 )
+
+
+def test_a_waiting_run_goes_on_although_workers_of_the_first_live_longer(store):
+    """They are forked while the lock is held, and have it open until the first run ends."""
+    worker, waiting = FORK.Process(target=time.sleep, args=(60,)), []
+
+    def compute() -> torch.Tensor:
+        (lock,) = store.folder.glob("*.lock")
+        waiting.append(open(lock, "ab"))  # noqa: SIM115 - as another run would
+        worker.start()
+        return FEATURES
+
+    store.fetch(DESCRIPTION, compute)
+    try:
+        fcntl.flock(waiting[0], fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where it is still held
+    finally:
+        worker.kill()
+        waiting[0].close()
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)

@@ -167,9 +167,13 @@ class RandomImages:
         return {"img": torch.tensor([float(i), *drawn])}
 
 
+def loader_with(workers: int) -> DataLoader:
+    return DataLoader(RandomImages(), num_workers=workers)
+
+
 def views_of(seed: int, batch_size: int = 4, workers: int = 0) -> torch.Tensor:
     return ImageEncoder(
-        AugmentedViews(RandomImages(), 3, seed), batch_size, workers, nn.Identity()
+        AugmentedViews(RandomImages(), 3, seed), batch_size, loader_with(workers), nn.Identity()
     )()
 
 
@@ -209,7 +213,7 @@ class Pictures(RandomImages):
 )
 def test_a_batch_takes_the_end_of_its_transform_with_the_same_bits(mode, end, workers):
     views = AugmentedViews(Pictures(mode, T.ToTensor(), end), 3, seed=1)
-    encoder = ImageEncoder(views, 4, workers, nn.Identity())
+    encoder = ImageEncoder(views, 4, loader_with(workers), nn.Identity())
     for rows in (range(len(views)), range(2, 9), [14, 3]):  # workers stay from one to the next
         assert torch.equal(encoder(rows), torch.stack([views[i]["img"] for i in rows]))
 

@@ -308,13 +308,19 @@ class PromptTrainer(FeatureTrainer):
 def fused(optim: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """The optimiser in one kernel, which looks for infinite gradients itself, if there is one.
 
-    Otherwise the gradient scaler reads them on the host in every step.
+    Otherwise the gradient scaler reads them on the host in every step. Momentum starts at 0, which
+    makes the same first step: a fused SGD that skips its first step, as a scaler may ask for, would
+    start the next one from whatever is in memory.
     """
-    if "fused" not in optim.defaults:
+    if "fused" not in optim.defaults or optim.defaults.get("dampening"):
         return optim
     groups = [{**group, "fused": True, "foreach": False} for group in optim.param_groups]
     kind: Any = type(optim)
-    return kind(groups, fused=True)
+    made = kind(groups, fused=True)
+    for group in made.param_groups:
+        for parameter in group["params"] if group.get("momentum") else ():
+            made.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return made
 
 
 def grad_scaler(enabled: bool) -> Any:

@@ -159,6 +159,11 @@ class TPT(PromptTrainer):
         for name in ("AUGMIX", "DISPERSION", "ORTHOGONALITY"):
             if not 1 <= len(node[name]) <= 2:
                 raise UserError(f"TRAINER.TPT.{name} takes one or two values, got {node[name]}")
+        if cfg.MODEL.COMPILE:
+            raise UserError(
+                f"MODEL.COMPILE must be empty for {type(self).__name__}, which goes back through "
+                f'one pass of the text tower many times, got "{cfg.MODEL.COMPILE}"'
+            )
         if cfg.OPTIM.NAME != "adamw":
             raise UserError(
                 f'OPTIM.NAME must be "adamw" for {type(self).__name__}, got "{cfg.OPTIM.NAME}": '

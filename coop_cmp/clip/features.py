@@ -124,7 +124,7 @@ class ImageEncoder:
     Args:
         dataset: The images.
         batch_size: How many are encoded at once.
-        workers: Processes that load them.
+        loader: The run's own, for as many workers and the same kind of memory.
         encode_image: Makes features of a batch of images, on its device.
     """
 
@@ -132,7 +132,7 @@ class ImageEncoder:
         self,
         dataset: Dataset[Batch],
         batch_size: int,
-        workers: int,
+        loader: DataLoader[Batch],
         encode_image: Callable[[Tensor], Tensor],
     ) -> None:
         images, end = _without_end(dataset)
@@ -141,9 +141,9 @@ class ImageEncoder:
         self.loader = DataLoader(
             images,
             batch_sampler=BatchSampler(self.rows, batch_size, drop_last=False),
-            num_workers=workers,
-            pin_memory=torch.cuda.is_available(),
-            persistent_workers=workers > 0,
+            num_workers=loader.num_workers,
+            pin_memory=loader.pin_memory,
+            persistent_workers=loader.num_workers > 0,
             collate_fn=partial(_to_tensor, end=end),
         )
 

@@ -83,7 +83,7 @@ class ViewFeatures(FrozenFeatures):
         dataset.transform = ManyViews(dataset.transform, self.random, self.views)
         drawn = AugmentedViews(dataset, 1, self.cfg.SEED)
         at_once = max(1, ENCODED // self.views)
-        encoder = ImageEncoder(drawn, at_once, loader.num_workers, self._encode_views)
+        encoder = ImageEncoder(drawn, at_once, loader, self._encode_views)
 
         @lru_cache(maxsize=2)
         def part(number: int) -> Tensor:

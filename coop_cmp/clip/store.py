@@ -156,6 +156,8 @@ class FeatureStore:
     def _turn(self, path: Path, wait: bool) -> Iterator[None]:
         """Hold the lock of a file; where files cannot be locked, go on without."""
         try:
+            import fcntl
+
             lock = _locked(path, wait)
         except (OSError, ImportError):
             yield
@@ -165,6 +167,7 @@ class FeatureStore:
                 yield
             finally:
                 path.unlink(missing_ok=True)
+                fcntl.flock(lock, fcntl.LOCK_UN)  # workers that were started meanwhile have it too
 
     def entries(self) -> list[dict[str, Any]]:
         """What is there, last used first: path, about, bytes and days since the last use."""

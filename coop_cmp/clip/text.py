@@ -10,7 +10,7 @@ product and two attentions, whatever the number of classes and the lengths of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, Literal
 
@@ -58,7 +58,7 @@ class TextEncoder(nn.Module):
         self.clip = clip_model
         self.kind = kind
         self.budget = budget
-        self._run = torch.compile(self._packed, fullgraph=True, mode=mode) if mode else self._packed
+        self._run = _compiled(self._packed, mode) if mode else self._packed
 
     @property
     def width(self) -> int:
@@ -203,6 +203,17 @@ class TextEncoder(nn.Module):
         layers = len(self.clip.transformer.resblocks)
         floats = GRAPH_FLOATS * layers if graph else WORKING_FLOATS
         return max(1, self.budget // (floats * self.width * self.dtype.itemsize))
+
+
+def _compiled(run: Callable[..., Tensor], mode: str) -> Callable[..., Tensor]:
+    """A pass as one graph for each of the shapes that a method has, of which there are some."""
+    torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
+    graph = torch.compile(run, fullgraph=True, mode=mode)
+
+    def call(*inputs: Any) -> Tensor:
+        return graph(*inputs).clone()  # a CUDA graph puts its next result into the same place
+
+    return call
 
 
 def _joined(parts: Sequence[Tensor], dim: int = 0) -> Tensor:

@@ -89,7 +89,7 @@ class FrozenFeatures:
         """
         views: Any = loader.dataset
         epochs = max(1, PART // len(views.data_source))
-        encoder = ImageEncoder(views, VIEW_BATCH, loader.num_workers, self.encode_image)
+        encoder = ImageEncoder(views, VIEW_BATCH, loader, self.encode_image)
 
         @lru_cache(maxsize=1)
         def part(number: int) -> Tensor:
@@ -128,7 +128,7 @@ class FrozenFeatures:
         source: Any = loader.dataset
         drawn = [views, self.cfg.SEED] if views else []
         return self._fetch(
-            ImageEncoder(dataset, batch_size, loader.num_workers, self.encode_image),
+            ImageEncoder(dataset, batch_size, loader, self.encode_image),
             what,
             source.data_source,
             source.transform,

@@ -237,3 +237,19 @@ def test_more_workers_than_cores_are_given_without_a_warning(images, make_cfg) -
         make_cfg("DATALOADER.NUM_WORKERS", 500), data_source=items(images, "val"), tfm=T.ToTensor()
     )
     assert loader.num_workers == 500
+
+
+@pytest.mark.parametrize(
+    ("device", "use_cuda", "pinned"),
+    [(None, True, True), ("", True, True), ("cuda:1", True, True), ("cpu", True, False)]
+    + [("mps", True, False), (None, False, False)],
+)
+def test_memory_is_pinned_for_a_gpu_that_the_run_uses(
+    images, make_cfg, monkeypatch, device, use_cuda, pinned
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    cfg = make_cfg("USE_CUDA", use_cuda)
+    if device is not None:
+        cfg.DEVICE = device
+    loader = build_data_loader(cfg, data_source=items(images, "val"), tfm=T.ToTensor())
+    assert loader.pin_memory is pinned

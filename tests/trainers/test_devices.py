@@ -5,7 +5,9 @@ from __future__ import annotations
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
+from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -14,6 +16,7 @@ from coop_cmp.losses.names import TERMS, settings_of
 from coop_cmp.penalty import TermMixin, scope_of
 from tests.fake_gpu import CUDA, fake_gpu, on_fake_gpu
 from tests.trainers.conftest import CLASSES, METHODS, steps
+from trainers.base import PromptTrainer
 
 TWINS = [f"{method}_CMP" for method in METHODS]  # their step runs the baseline's
 
@@ -137,3 +140,26 @@ def test_training_on_a_device_is_training_on_the_cpu(build, name, precision, clo
         assert compared == pytest.approx(expected, rel=close, abs=close)
     assert next(there.learner.parameters()).device.type == torch.device(device).type
     assert len(there.model_inference(there.test_loader[0]["img"].to(device))[0]) == len(CLASSES)
+
+
+@pytest.mark.parametrize("name", ["ZeroshotCLIP", "CoOp_CMP", "BPEFT", "CTPT"])
+def test_a_whole_run_on_a_device_is_one_on_the_cpu(run, name, device):
+    """With stored features and shared views, both of which belong to a kind of device."""
+    options = ("INPUT.SHARED_VIEWS", "True", "OPTIM.LR", "0.01")
+    here, _ = run("here", "--device=cpu", *options, trainer=name)
+    there, _ = run("there", f"--device={device}", *options, trainer=name)
+    assert np.abs(there - here).max() <= 1e-2 * np.abs(here).max()
+
+
+def test_a_run_begun_on_the_cpu_goes_on_on_a_device(run, device, tmp_path, monkeypatch):
+    options = ("TRAIN.CHECKPOINT_FREQ", "1", "TRAINER.COOP.PREC", "amp", "OPTIM.LR", "0.01")
+    whole, _ = run("whole", "--device=cpu", *options)
+    with monkeypatch.context() as patch:
+        patch.setattr(PromptTrainer, "test", mock.Mock(side_effect=OSError("killed")))
+        run("moved", "--device=cpu", *options, code=2)
+    last = tmp_path / "moved/prompt_learner/model.pth.tar-3"
+    last.unlink()
+    last.with_name("checkpoint").write_text("model.pth.tar-2\n")
+    moved, said = run("moved", f"--device={device}", *options)
+    assert "Previous epoch: 2" in said
+    assert np.abs(moved - whole).max() <= 0.05 * np.abs(whole).max()

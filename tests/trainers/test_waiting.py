@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import dassl.engine.progress
 import pytest
 import torch
+from dassl.utils.checkpoint import load_optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.test_text import kernels
@@ -113,6 +115,44 @@ def test_a_fused_optimiser_makes_the_same_step_and_finds_infinite_gradients_itse
     assert getattr(fused(optim), "_step_supports_amp_scaling", False)
     other = torch.optim.Rprop([parameter])
     assert fused(other) is other
+
+
+@pytest.mark.parametrize("infinite", [(0,), (0, 3), ()])
+def test_a_fused_optimiser_that_skips_steps_goes_on_as_any_other(infinite, monkeypatch):
+    """A scaler asks for that; fresh memory holds anything, here NaN."""
+    empty_like = torch.empty_like
+    monkeypatch.setattr(torch, "empty_like", lambda *a, **k: empty_like(*a, **k).fill_(torch.nan))
+    results = []
+    for change in (fused, lambda optim: optim):
+        parameter = torch.nn.Parameter(torch.ones(3))
+        optim = change(torch.optim.SGD([parameter], lr=0.1, momentum=0.9, weight_decay=0.01))
+        scale = torch.ones(())
+        for step in range(5):
+            parameter.grad = torch.arange(3.0) + step
+            skipped = step in infinite
+            if hasattr(optim, "_step_supports_amp_scaling"):
+                optim.grad_scale, optim.found_inf = scale, torch.tensor(float(skipped))
+                optim.step()
+            elif not skipped:
+                optim.step()
+        results.append(parameter.detach())
+    assert torch.allclose(*results, atol=1e-6)
+
+
+def test_a_state_of_a_plain_optimiser_serves_a_fused_one_and_the_other_way_round():
+    for before, after in ((lambda optim: optim, fused), (fused, lambda optim: optim)):
+        parameter = torch.nn.Parameter(torch.ones(2, 3, 4, 4))
+        plain = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
+        first = before(plain([parameter]))
+        parameter.grad = torch.ones_like(parameter)
+        first.step()
+        moved = torch.nn.Parameter(parameter.detach().to(memory_format=torch.channels_last))
+        second = after(plain([moved]))
+        load_optimizer(second, first.state_dict())
+        assert second.param_groups[0]["fused"] is after(plain([moved])).param_groups[0]["fused"]
+        buffer = second.state[moved]["momentum_buffer"]
+        assert buffer.stride() == moved.stride()
+        assert (buffer == 1).all()
 
 
 @pytest.mark.parametrize(("method", "most"), [("CoOp", 760), ("CoCoOp", 1100), ("ProDA", 3000)])

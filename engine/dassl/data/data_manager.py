@@ -120,13 +120,15 @@ def build_data_loader(
         n_ins=n_ins,
     )
     wrapper = DatasetWrapper if dataset_wrapper is None else dataset_wrapper
+    # A trainer may name its device: pinning for the CPU would take memory of a GPU all the same.
+    on_gpu = cfg.USE_CUDA and (cfg.get("DEVICE") or "cuda").startswith("cuda")
     loader = _Loader(
         wrapper(cfg, data_source, transform=tfm, is_train=is_train),
         batch_size=batch_size,
         sampler=sampler,
         num_workers=cfg.DATALOADER.NUM_WORKERS,
         drop_last=is_train and len(data_source) >= batch_size,
-        pin_memory=torch.cuda.is_available() and cfg.USE_CUDA,
+        pin_memory=on_gpu and torch.cuda.is_available(),
     )
     if len(loader) == 0:
         raise ValueError(

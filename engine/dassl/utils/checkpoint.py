@@ -119,7 +119,7 @@ def restore(
         model.load_state_dict(checkpoint["state_dict"])
         print("Loaded model weights")
         if optimizer is not None and checkpoint.get("optimizer"):
-            optimizer.load_state_dict(checkpoint["optimizer"])
+            load_optimizer(optimizer, checkpoint["optimizer"])
             print("Loaded optimizer")
         if scheduler is not None and checkpoint.get("scheduler"):
             scheduler.load_state_dict(checkpoint["scheduler"])
@@ -127,6 +127,21 @@ def restore(
         epoch = int(checkpoint["epoch"])
         print(f"Previous epoch: {epoch}")
         return epoch
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Load the state of an optimizer that may have run on another device.
+
+    How it computes there is not how it computes here: its kernels, and the layout of its tensors.
+    """
+    kernels = [{k: group.get(k) for k in ("fused", "foreach")} for group in optimizer.param_groups]
+    optimizer.load_state_dict(dict(state))
+    for group, own in zip(optimizer.param_groups, kernels, strict=True):
+        group.update(own)
+    for parameter, values in optimizer.state.items():
+        for name, value in values.items():
+            if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
+                values[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def resume_from_checkpoint(
