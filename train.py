@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 try:
@@ -38,7 +39,14 @@ from coop_cmp.clip import add_models
 from coop_cmp.config import pairs, resolve
 from coop_cmp.errors import USER_ERROR, UserError, closest, exit_code, one_line
 from coop_cmp.losses.names import split_trainer
-from coop_cmp.results.identity import Training, claim, flatten, identify, read_identity
+from coop_cmp.results.identity import (
+    Training,
+    canonical,
+    claimed,
+    flatten,
+    identify,
+    read_identity,
+)
 from coop_cmp.results.records import refuse_other_model
 from coop_cmp.settings.defaults import method_of
 from coop_cmp.settings.describe import help_text
@@ -139,18 +147,37 @@ def print_args(args: argparse.Namespace, cfg: CfgNode) -> None:
     print(f"************\n** Config **\n************\n{cfg}")
 
 
-def evaluated(args: argparse.Namespace) -> Training | None:
+def evaluated(args: argparse.Namespace, cfg: CfgNode) -> Training | None:
     """The run that is tested; None for one that learns itself, or from another codebase."""
     found = read_identity(args.model_dir) if args.eval_only and args.model_dir else None
-    return found.as_training(args.load_epoch) if found else None
+    if found is None:
+        return None
+    given = flatten(cfg)
+    is_same_method = method_of(cfg.TRAINER.NAME) == method_of(found.settings["TRAINER.NAME"])
+    for key, trained in found.term.items() if is_same_method else ():
+        if canonical(given.get(key)) != trained:
+            raise UserError(
+                f'"{args.model_dir}" was trained with {key} {trained}, not {given.get(key)}: give '
+                "the same, or its results would stand under another name"
+            )
+    return found.as_training(args.load_epoch)
 
 
 def main(args: argparse.Namespace) -> None:
     """Run what the arguments ask for."""
     add_models(ROOT / "configs" / "models")
     cfg = setup_cfg(args)
-    if cfg.OUTPUT_DIR and not args.no_train:
-        claim(cfg.OUTPUT_DIR, identify(flatten(cfg), evaluated(args)), args.redo)
+    identity = identify(flatten(cfg), evaluated(args, cfg))
+    for key in pairs(args.opts):
+        if key.startswith("TRAINER.") and key not in identity.settings:
+            print(f"Note that {cfg.TRAINER.NAME} does not use {key}")
+    kept = cfg.OUTPUT_DIR and not args.no_train
+    with claimed(cfg.OUTPUT_DIR, identity, args.redo) if kept else nullcontext():
+        work(args, cfg)
+
+
+def work(args: argparse.Namespace, cfg: CfgNode) -> None:
+    """Train or test."""
     if cfg.SEED >= 0:
         print(f"Setting fixed seed: {cfg.SEED}")
         set_random_seed(cfg.SEED)

@@ -14,7 +14,7 @@ from pathlib import Path
 from coop_cmp.cli import guarded
 from coop_cmp.errors import UserError
 from coop_cmp.posthoc.methods import METHODS, Sources, calibrate
-from coop_cmp.posthoc.runs import Archive, StoredRun, store_calibrated
+from coop_cmp.posthoc.runs import Archive, StoredRun, in_a_sweep, store_calibrated
 
 DESCRIPTION = """\
 Calibrate finished runs after their training. The labels come from (--labels)
@@ -68,9 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def output_of(folder: Path) -> Path:
-    """The directory that holds all data sets, methods, settings and seeds."""
-    parents = folder.resolve().parents
-    return parents[min(3, len(parents) - 1)]
+    """The directory of the sweep that a run is of; otherwise that in which the run's own lies."""
+    folder = folder.resolve()
+    return folder.parents[3 if in_a_sweep(folder) else 0]
 
 
 if __name__ == "__main__":

@@ -66,8 +66,12 @@ class ImageFolder(ClassFolderDataset):
         """Refuse what is wrong in the lists; files that were just listed are there."""
         if self._listed:
             check_split(split, self.dataset_dir)
-        else:
+            return
+        try:
             super().check(split)
+        except UserError as error:
+            file = Path(self.dataset_dir, self.split_file)
+            raise UserError(f"{error}; without {file} the images would be split anew") from error
 
     def _list_parts(self) -> Split:
         self._listed = True

@@ -3,11 +3,12 @@
 #   bash scripts/base2new.sh digits 8
 # The variables of main.sh choose methods, seeds, backbone, data and device.
 set -euo pipefail
-if [ $# -lt 2 ]; then
+if [ $# -lt 2 ] && [ "${1:-}" != --help ]; then
     echo "usage: bash scripts/base2new.sh <dataset> <shots> [options, see --help]" >&2
     exit 2
 fi
 . "$(dirname "$0")/env.sh"
+[ "${1:-}" != --help ] || exec "$PYTHON" -m coop_cmp.commands.protocols base2new --help
 uses TRAINERS SEEDS LAMBDAS BACKBONE DATA DEVICE OUTPUT
 
 # The lists are split at spaces on purpose.

@@ -3,11 +3,12 @@
 #   bash scripts/lambda.sh digits 8
 # Choose with TRAINERS="CoOp KgCoOp", LAMBDAS="0.01 0.1" and the variables of main.sh.
 set -euo pipefail
-if [ $# -lt 2 ]; then
+if [ $# -lt 2 ] && [ "${1:-}" != --help ]; then
     echo "usage: bash scripts/lambda.sh <dataset> <shots> [--metric ece|ace|mce] [options]" >&2
     exit 2
 fi
 . "$(dirname "$0")/env.sh"
+[ "${1:-}" != --help ] || exec "$PYTHON" -m coop_cmp.commands.selection --help
 uses TRAINERS SEEDS LAMBDAS BACKBONE DATA DEVICE OUTPUT
 
 # The lists are split at spaces on purpose.

@@ -5,11 +5,12 @@
 # Complete runs are skipped, an interrupted one is continued. Choose with the environment:
 #   TRAINERS="CoOp CoOp_CMP" SEEDS="1 2 3" LAMBDAS=0.01 BACKBONE=RN50 DATA=dir DEVICE=cuda:0 OUTPUT=dir
 set -euo pipefail
-if [ $# -lt 2 ]; then
+if [ $# -lt 2 ] && [ "${1:-}" != --help ]; then
     echo "usage: bash scripts/main.sh <dataset or folder> <shots> [options, see --help]" >&2
     exit 2
 fi
 . "$(dirname "$0")/env.sh"
+[ "${1:-}" != --help ] || exec "$PYTHON" -m coop_cmp.commands.sweep --help
 uses TRAINERS SEEDS LAMBDAS BACKBONE DATA DEVICE OUTPUT
 
 # The lists are split at spaces on purpose.

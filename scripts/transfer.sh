@@ -5,11 +5,12 @@
 #   TARGETS="caltech101 oxford_pets dtd" bash scripts/transfer.sh imagenet 16      cross-data-set
 # ImageNet-A and -R are tested over their own 200 classes. The variables of main.sh choose the rest.
 set -euo pipefail
-if [ $# -lt 2 ]; then
+if [ $# -lt 2 ] && [ "${1:-}" != --help ]; then
     echo "usage: bash scripts/transfer.sh <dataset> <shots> [options, see --help]" >&2
     exit 2
 fi
 . "$(dirname "$0")/env.sh"
+[ "${1:-}" != --help ] || exec "$PYTHON" -m coop_cmp.commands.protocols transfer --help
 uses TRAINERS SEEDS LAMBDAS TARGETS BACKBONE DATA DEVICE OUTPUT
 
 # The lists are split at spaces on purpose.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -151,6 +152,20 @@ def test_a_run_without_a_seed_says_that_its_views_come_from_the_stream(run, tmp_
     run("seeded", "INPUT.VIEW_SEED", "image")
     found = [read_identity(tmp_path / name) for name in ("unseeded", "seeded")]
     assert [of.settings["INPUT.VIEW_SEED"] for of in found if of] == ["stream", "image"]
+
+
+def test_a_run_whose_images_were_drawn_without_a_seed_does_not_go_on(run, monkeypatch, tmp_path):
+    options = ("SEED", "-1", "TRAIN.CHECKPOINT_FREQ", "1")
+    with monkeypatch.context() as patch:
+        patch.setattr(PromptTrainer, "test", mock.Mock(side_effect=OSError("killed")))
+        assert "killed" in run("unseeded", *options, code=2)
+    run("unseeded", *options)  # it has learned all, and is tested
+    last = tmp_path / "unseeded/prompt_learner/model.pth.tar-3"
+    last.unlink()
+    last.with_name("checkpoint").write_text("model.pth.tar-2\n")
+    refused = run("unseeded", *options, code=2)
+    assert "holds 2 of 3 epochs of a run without a seed" in refused
+    run("unseeded", *options, "--redo")
 
 
 def test_a_store_with_a_budget_forgets_what_was_not_used_for_longest(tmp_path):

@@ -44,7 +44,7 @@ def test_a_sweep_and_train_py_agree_on_what_a_run_is(project, run):
     if run.training:
         claim(project.directory(run.training), project.identity(run.training))
     args = parse_args(project.command(run)[1:])
-    ours = identify(flatten(setup_cfg(args)), evaluated(args))
+    ours = identify(flatten(cfg := setup_cfg(args)), evaluated(args, cfg))
     assert ours.differences(project.identity(run)) == []
     assert ours.as_record() == project.identity(run).as_record()
 

@@ -9,8 +9,10 @@ import yaml
 from PIL import Image
 
 from coop_cmp.commands.sweep import main
+from coop_cmp.config import resolve
 from coop_cmp.errors import UserError
 from coop_cmp.results.own_data import add_folder
+from datasets.folder import ImageFolder
 from datasets.tools.__main__ import main as datasets_command
 from tests.conftest import ROOT
 
@@ -56,6 +58,22 @@ def test_names_and_prompt_are_kept_until_others_are_given(images, tmp_path, caps
     names.write_text("persian Persian\n")
     with pytest.raises(UserError, match="does not begin with a class folder"):
         add_folder(images, tmp_path / "out", names=str(names))
+
+
+def test_a_template_without_a_place_for_the_name_is_refused_and_not_kept(images, tmp_path):
+    add_folder(images, tmp_path / "out", "a drawing of a {}.")
+    with pytest.raises(UserError, match=r"--template.*one \{\} for the class name"):
+        add_folder(images, tmp_path / "out", "a drawing of a")
+    assert settings(tmp_path / "out")["TEMPLATE"] == "a drawing of a {}."
+
+
+def test_an_image_that_is_gone_is_told_with_the_file_that_lists_it(images):
+    given = {"DATASET.NAME": "ImageFolder", "DATASET.ROOT": str(images), "SEED": 1}
+    cfg = resolve(ROOT, {}, {**given, "DATASET.ALLOW_NEW_SPLIT": True}, {})
+    ImageFolder(cfg)
+    (images / "maine_coon/0.PNG").unlink()
+    with pytest.raises(UserError, match=r"maine_coon/0.PNG.*without .*split.json .* split anew"):
+        ImageFolder(cfg)
 
 
 def test_a_folder_that_cannot_be_trained_on_is_refused_before_any_run(images, tmp_path):

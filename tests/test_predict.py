@@ -127,6 +127,9 @@ def test_the_command_shows_lines_csv_and_json(trained, pictures, capsys):
     name, probability = expected.top(1)[0][0]
     assert len(lines) == 12
     assert f"  {name} {probability:.1%}, " in lines[0]
+    with pytest.raises(SystemExit):
+        main([str(trained), images, "--threshold", "80"])
+    assert "from 0 to 1, got 80" in capsys.readouterr().err
     assert main([str(trained), images, "--csv", "--threshold", "0.999"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert len(rows) == 12 * 3

@@ -52,3 +52,11 @@ def test_the_variables_of_a_script_reach_its_runs(tmp_path):
     assert end.returncode == 0, end.stderr
     assert "8 runs, 8 to do" in end.stdout
     assert "digits/KgCoOp_CMP/GlyphCLIP_2shots_lambda0.2/seed5" in end.stdout
+
+
+@pytest.mark.parametrize("script", ["main.sh", "base2new.sh", "transfer.sh", "lambda.sh"])
+def test_a_script_tells_its_options(script):
+    end = call(script, "--help")
+    assert end.returncode == 0
+    assert "--options" in end.stdout
+    assert call(script, "digits").returncode == 2

@@ -342,3 +342,32 @@ def test_a_test_of_another_model_does_not_replace_the_first(call, tmp_path):
         if model == "b":
             shutil.copytree(tmp_path / "b/prompt_learner", tmp_path / "copy of b/prompt_learner")
     assert results(tmp_path / "test") == record
+
+
+def test_a_start_that_fails_leaves_its_directory_free_for_the_corrected_one(run, tmp_path):
+    assert "INPUT.SHARED_VIEWS needs" in run(
+        "out", "INPUT.SHARED_VIEWS", "True", "SEED", "-1", code=2
+    )
+    assert not (tmp_path / "out/run.json").exists()
+    run("out", "INPUT.SHARED_VIEWS", "True")
+    assert "holds a run with other settings" in run("out", "OPTIM.LR", "0.5", code=2)
+    assert (tmp_path / "out/results.json").exists()
+
+
+def test_an_evaluation_stands_under_the_name_of_what_was_trained(run, tmp_path):
+    run("out", "TRAINER.CMP.LAMBDA", "0.05")
+    test = ("--eval-only", f"--model-dir={tmp_path / 'out'}")
+    assert "trained with TRAINER.CMP.LAMBDA 0.05, not 0.01" in run("a", *test, code=2)
+    assert "trained with TRAINER.NAME CoOp_CMP, not CoOp:" in run(
+        "b", *test, trainer="CoOp", code=2
+    )
+    run("c", *test, "TRAINER.CMP.LAMBDA", "0.05")
+
+
+def test_a_setting_that_the_trainer_does_not_use_is_named(run):
+    options = ("TRAINER.CMP.LAMBDA", "0.1", "OPTIM.MAX_EPOCH", "1")
+    assert (
+        "Note that CoOp does not use TRAINER.CMP.LAMBDA"
+        in run("plain", *options, trainer="CoOp")[1]
+    )
+    assert "does not use" not in run("twin", *options)[1]

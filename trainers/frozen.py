@@ -96,6 +96,17 @@ class FeatureTrainer(TrainerX):
         if views and self.features is not None:
             self.train_loader_x = self.features.train_loader(self.train_loader_x, views)
 
+    def resume_model_if_exist(self, directory: str) -> int:
+        """Continue a run; one whose images were drawn without a seed cannot be continued."""
+        epoch: int = super().resume_model_if_exist(directory)
+        if 0 < epoch < self.max_epoch and self.cfg.SEED < 0 < self.cfg.DATASET.NUM_SHOTS:
+            raise UserError(
+                f'"{directory}" holds {epoch} of {self.max_epoch} epochs of a run without a seed, '
+                "whose few-shot images would be drawn anew: begin again (--redo), with --seed if "
+                "it is to survive the next time"
+            )
+        return epoch
+
     def need_validation(self) -> None:
         """Refuse to take test images for validation, as Dassl does where there are no others."""
         node = self.cfg.TEST

@@ -38,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     if args.threshold is not None and args.max_error is not None:
         parser.error("--threshold and --max-error exclude each other")
+    if args.threshold is not None and not 0 <= args.threshold <= 1:
+        parser.error(f"--threshold takes a probability from 0 to 1, got {args.threshold:g}")
     if args.top < 1:
         parser.error("--top takes a whole number from 1")
 

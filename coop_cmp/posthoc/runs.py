@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -206,7 +207,17 @@ def _for_run(run: StoredRun, result: Calibrated) -> StoredCalibrator:
     )
 
 
+def in_a_sweep(folder: Path) -> bool:
+    """Whether a run lies in ``<output>/<data set>/<trainer>/<setting>/seed1``, as sweeps put it."""
+    return bool(re.fullmatch(r"seed\d+", folder.name)) and len(folder.parents) > 3
+
+
 def beside(folder: Path, name: str) -> Path:
-    """``.../GlyphCLIP_8shots_temperature/seed1`` for ``.../GlyphCLIP_8shots/seed1``."""
+    """``.../GlyphCLIP_8shots_temperature/seed1`` for ``.../GlyphCLIP_8shots/seed1``.
+
+    ``out_temperature`` for a run in a directory ``out`` of its own.
+    """
     folder = folder.resolve()
+    if not in_a_sweep(folder):
+        return folder.with_name(f"{folder.name}_{name}")
     return folder.parent.with_name(f"{folder.parent.name}_{name}") / folder.name

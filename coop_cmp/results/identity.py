@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -71,10 +72,19 @@ class Identity:
     @cached_property
     def pair(self) -> str:
         """The same for a method with and without a term or a calibrator, whatever the seed."""
-        baseline, term = split_trainer(self.settings["TRAINER.NAME"])
-        nodes = [CALIBRATOR, *([f"TRAINER.{TERMS[term].node}."] if term else [])]
-        plain = self._without("SEED", *nodes)
-        return self._digest("pair", {**plain, "TRAINER.NAME": baseline})
+        plain = self._without("SEED", CALIBRATOR, *self.term)
+        return self._digest("pair", {**plain, "TRAINER.NAME": self._trainer[0]})
+
+    @property
+    def term(self) -> dict[str, Any]:
+        """The trainer's name and the settings of its training-time term, by key."""
+        term = self._trainer[1]
+        node = f"TRAINER.{TERMS[term].node}." if term else "TRAINER.NAME"
+        return {k: v for k, v in self.settings.items() if k.startswith((node, "TRAINER.NAME"))}
+
+    @property
+    def _trainer(self) -> tuple[str, str | None]:
+        return split_trainer(self.settings["TRAINER.NAME"])
 
     def _without(self, *beginnings: str) -> dict[str, Any]:
         return {k: v for k, v in self.settings.items() if not k.startswith(beginnings)}
@@ -200,12 +210,15 @@ def read_identity(directory: str | Path) -> Identity | None:
 
 def claim(
     directory: str | Path, identity: Identity, redo: bool = False, elsewhere: bool = False
-) -> None:
+) -> bool:
     """Note in a directory which run it holds; what belongs to another run is refused.
 
     Args:
         redo: Remove the run that is there, whatever its settings, and begin anew.
         elsewhere: In a checkout of others, whose own training leaves models without a note.
+
+    Returns:
+        Whether there was no such note before.
 
     Raises:
         UserError: The directory holds another run, or models of which no settings are known.
@@ -225,6 +238,23 @@ def claim(
         raise UserError(f'"{folder}" holds {left.name} of a run of unknown settings; {advice}')
     if found is None:
         write_json(folder / RUN_FILE, identity.as_record())
+    return found is None
+
+
+@contextmanager
+def claimed(directory: str | Path, identity: Identity, redo: bool = False) -> Iterator[None]:
+    """Claim a directory for what is done meanwhile.
+
+    Where that fails before anything is there to keep, the directory is free again: whoever corrects
+    a mistake in the settings can use it.
+    """
+    is_new = claim(directory, identity, redo)
+    try:
+        yield
+    except BaseException:
+        if is_new and not any(_of_a_run(Path(directory))):
+            Path(directory, RUN_FILE).unlink(missing_ok=True)
+        raise
 
 
 def clear(directory: Path) -> None:

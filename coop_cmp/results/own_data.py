@@ -11,6 +11,7 @@ import yaml
 
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
+from coop_cmp.settings import read
 
 CONFIG = "dataset.yaml"
 TEMPLATE = "a photo of a {}."
@@ -51,7 +52,7 @@ def add_folder(folder: Path, output: Path, template: str = "", names: str = "") 
             f"{config} is of another folder, {node['ROOT']}; rename yours or choose another output"
         )
     if template or not node:
-        node["TEMPLATE"] = template or TEMPLATE
+        node["TEMPLATE"] = read("DATASET.TEMPLATE", template or TEMPLATE, "--template")
     if names or not node.get("CLASSNAMES"):
         node["CLASSNAMES"] = read_names(Path(names), classes) if names else []
     node |= {"NAME": "ImageFolder", "ROOT": str(folder), "ALLOW_NEW_SPLIT": True}

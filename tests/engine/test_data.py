@@ -241,8 +241,14 @@ def test_more_workers_than_cores_are_given_without_a_warning(images, make_cfg) -
 
 @pytest.mark.parametrize(
     ("device", "use_cuda", "pinned"),
-    [(None, True, True), ("", True, True), ("cuda:1", True, True), ("cpu", True, False)]
-    + [("mps", True, False), (None, False, False)],
+    [
+        (None, True, True),
+        ("", True, True),
+        ("cuda:1", True, True),
+        ("cpu", True, False),
+        ("mps", True, False),
+        (None, False, False),
+    ],
 )
 def test_memory_is_pinned_for_a_gpu_that_the_run_uses(
     images, make_cfg, monkeypatch, device, use_cuda, pinned

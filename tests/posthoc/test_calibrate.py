@@ -96,6 +96,16 @@ def output(tmp_path: Path) -> Output:
     return output
 
 
+def test_a_run_in_a_directory_of_its_own_stays_among_its_neighbours(output, tmp_path, capsys):
+    place = tmp_path / "checkout"
+    place.mkdir()
+    for name, new in (("plain", "out"), ("plain_val", "validation")):
+        output.folder(name).rename(place / new)
+    assert main(["temperature", str(place / "out")]) == 0
+    assert f"{place / 'out_temperature'}: accuracy" in capsys.readouterr().out
+    assert sorted(path.name for path in place.iterdir()) == ["out", "out_temperature", "validation"]
+
+
 def test_the_result_is_a_run_of_its_own_in_the_frame(output, capsys):
     run = output.folder("plain")
     before = (run / "results.json").read_bytes()
