@@ -170,6 +170,16 @@ def test_the_overview_shows_intervals_unless_they_are_far_longer_than_the_rest(
     assert found == pytest.approx(shown)
 
 
+def test_no_two_curves_look_the_same(page):
+    for chart in ("lambda-curve", "shots-curve"):
+        looks = page.execute_script(
+            "return document.getElementById(arguments[0]).data.filter(({ marker }) => marker)"
+            ".map(({ line, marker }) => `${line.color} ${line.dash} ${marker.symbol}`)",
+            chart,
+        )
+        assert len(looks) == len(set(looks)) > 1
+
+
 def test_a_row_chosen_with_the_keyboard_is_cooled_by_the_slider(page, frame):
     runs = digits_at_4_shots(frame)
     for name, value in (("dataset", "Digits"), ("classes", "all"), ("shots", "4")):

@@ -87,7 +87,10 @@ def check(names: list[str], root: str, *, full: bool = False) -> list[Report]:
         elif name.lower() in classes:
             reports.append(check_one(name.lower(), classes[name.lower()], root, full=full))
         else:
-            raise UserError(f"unknown data set {name!r}{closest(name, classes)}")
+            raise UserError(
+                f"no data set {name!r} has files to check{closest(name, classes)}; there are: "
+                f"{', '.join(classes)}"
+            )
     return reports
 
 

@@ -1,5 +1,6 @@
 "use strict";
 /* Curves over lambda and shots, and base against new classes. */
+const DASHES = ["solid", "longdash", "dashdot", "longdashdot"]; // of curves of one colour and symbol
 const levels = (rows, key) => [...new Set(rows.map((row) => row[key]))].sort((a, b) => a - b);
 
 /* Lines over a label, one per family of rows that differ in it alone, and dashed lines for those without it. */
@@ -31,6 +32,12 @@ function drawCurve(id, over, indices) {
           : ""),
     );
   const line = (row, dash) => ({ color: colour(row), dash, width: 1.6 });
+  const look = ([row]) => `${colour(row)} ${symbol(row)}`;
+  const alike = grouped(families, look);
+  const dash = (family) => {
+    const place = alike.get(look(family)).indexOf(family);
+    return place || family[0].term ? DASHES[place % DASHES.length] : "dot";
+  };
   const traces = families.map((family) => {
     const members = ticks.flatMap((level) => family.filter((row) => row[over] === level));
     return {
@@ -43,7 +50,7 @@ function drawCurve(id, over, indices) {
         members.map((row) => row.values[metric]),
         metric,
       ),
-      line: line(members[0], members[0].term ? "solid" : "dot"),
+      line: line(members[0], dash(family)),
       marker: { symbol: symbol(members[0]), size: 7 },
       hoverinfo: "text",
       text: members.map(
