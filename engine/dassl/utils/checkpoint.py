@@ -134,13 +134,14 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -
 
     How it computes there is not how it computes here: its kernels, and the layout of its tensors.
     """
-    kernels = [{k: group.get(k) for k in ("fused", "foreach")} for group in optimizer.param_groups]
-    optimizer.load_state_dict(dict(state))
-    for group, own in zip(optimizer.param_groups, kernels, strict=True):
-        group.update(own)
+    groups = [
+        {**saved, **{key: own[key] for key in ("fused", "foreach") if key in own}}
+        for saved, own in zip(state["param_groups"], optimizer.param_groups, strict=True)
+    ]
+    optimizer.load_state_dict({**state, "param_groups": groups})
     for parameter, values in optimizer.state.items():
         for name, value in values.items():
-            if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
+            if name != "step" and getattr(value, "shape", None) == parameter.shape:
                 values[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
