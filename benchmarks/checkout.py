@@ -21,9 +21,9 @@ from common import class_names, now, parser_of, report
 from dassl.engine import build_trainer
 from dassl.utils import set_random_seed
 
-from coop_cmp.check import dry_run
-from coop_cmp.fast import serve
-from coop_cmp.plugin import prepare
+from coop_cmp.checkout.check import dry_run
+from coop_cmp.checkout.fast import serve
+from coop_cmp.checkout.plugin import prepare
 
 WAYS = ("own", "fast")
 OPTIONS = ["DATALOADER.TRAIN_X.BATCH_SIZE", "8", "OPTIM.WARMUP_EPOCH", "0"]

@@ -36,9 +36,9 @@ from dassl.utils import set_random_seed
 from PIL import Image
 from safetensors.torch import save_file
 
-import train
+from coop_cmp.cli import train
 from coop_cmp.clip import add_models
-from coop_cmp.results import PREDICTIONS_FILE, RESULTS_FILE
+from coop_cmp.runs import PREDICTIONS_FILE, RESULTS_FILE
 
 BATCH = 100
 # Way: text encoder, feature store, prompts encoded again for every batch.

@@ -19,11 +19,11 @@ from common import ROOT, parser_of, random_clip, report
 from device import GPUS, Gpu, Kernels, estimate, trace
 from torch.utils.flop_counter import FlopCounterMode
 
+from coop_cmp.datasets.tools.check import known
 from coop_cmp.losses.names import split_trainer
 from coop_cmp.report.definitions import FIGURE, TITLES, table
-from coop_cmp.results.project import Project
-from coop_cmp.results.run import TEST_TIME, Run
-from datasets.tools.check import known
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.run import TEST_TIME, Run
 
 DECODED = 600  # images per second, by all workers together
 START = 30  # seconds of a run before its first step and behind its last

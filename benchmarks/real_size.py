@@ -23,10 +23,10 @@ from common import ROOT, class_names, now, parser_of, random_clip, report
 from dassl.config import get_cfg_default
 from dassl.engine import TRAINER_REGISTRY
 
-import coop_cmp.evaluator  # noqa: F401
-import trainers  # noqa: F401
+import coop_cmp.runs.evaluator
+import coop_cmp.trainers  # noqa: F401
 from coop_cmp.clip import LoadedCLIP
-from coop_cmp.config import extend_cfg, merge_file
+from coop_cmp.config.resolve import extend_cfg, merge_file
 from coop_cmp.errors import UserError
 
 CLASSES, BATCH = class_names(20), 4
@@ -71,7 +71,7 @@ def measure(method: str, backbone: str, small: bool, device: str = "cpu") -> dic
     trainer_class = TRAINER_REGISTRY.get(cfg.TRAINER.NAME)
     row: dict[str, Any] = {"method": cfg.TRAINER.NAME, "backbone": backbone}
     with (
-        patch("trainers.base.load_clip", lambda *_: clip),
+        patch("coop_cmp.trainers.base.load_clip", lambda *_: clip),
         contextlib.redirect_stdout(io.StringIO()),
     ):
         try:

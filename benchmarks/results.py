@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from coop_cmp.report.definitions import FIGURE, TITLES, table  # noqa: E402
-from coop_cmp.results.project import Project  # noqa: E402
-from coop_cmp.results.run import Run  # noqa: E402
+from coop_cmp.runs.project import Project  # noqa: E402
+from coop_cmp.runs.run import Run  # noqa: E402
 from coop_cmp.sweep.progress import Progress  # noqa: E402
 from coop_cmp.sweep.timing import Estimator  # noqa: E402
 from tests.runs import finish_with  # noqa: E402
@@ -59,7 +59,7 @@ def make(project: Project, runs: list[Run], images: int) -> None:
 def timed(words: list[str]) -> tuple[float, float]:
     """Seconds and peak MB of a command; what it prints is dropped."""
     command = [sys.executable, "-m", *words]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "engine")])}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     start = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
         _, status, usage = os.wait4(process.pid, 0)
@@ -101,11 +101,11 @@ def main() -> None:
         )
         places = ["--project", str(ROOT), "--output", folder, "--seeds", *seeds]
         for name, words in {
-            "results --csv": ["coop_cmp.results", folder, "--csv"],
+            "results --csv": ["coop_cmp.runs", folder, "--csv"],
             "tables show all --no-intervals": [
-                *("coop_cmp.commands.tables", "show", "all", "--no-intervals", *places)
+                *("coop_cmp.cli.tables", "show", "all", "--no-intervals", *places)
             ],
-            "tables show all": ["coop_cmp.commands.tables", "show", "all", *places],
+            "tables show all": ["coop_cmp.cli.tables", "show", "all", *places],
         }.items():
             seconds, memory = timed(words)
             print(f"{name:32} {seconds:6.1f} s {memory:6.0f} MB", flush=True)

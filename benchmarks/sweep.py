@@ -27,9 +27,9 @@ from typing import Any
 import torch
 from common import ROOT, count_flops, environment, parser_of, report
 
-import train
+from coop_cmp.cli import train
 from coop_cmp.clip import add_models, load_clip
-from coop_cmp.clip.views import PART
+from coop_cmp.features.views import PART
 
 VIEWS = 10
 LAMBDAS = ["0.001", "0.01", "0.05", "0.1", "0.5", "1.0"]
@@ -98,7 +98,7 @@ def settings(args: Any) -> list[str]:
 
 def sweep(args: Any, folder: Path, option: str) -> None:
     """One sweep over all of them."""
-    command = [sys.executable, "-m", "coop_cmp.commands.sweep", "--datasets", "digits", "--fork"]
+    command = [sys.executable, "-m", "coop_cmp.cli.sweep", "--datasets", "digits", "--fork"]
     command += ["--trainers", "CoOp_CMP", "--shots", args.shots, "--seeds", *args.seeds]
     command += ["--lambdas", *args.lambdas, "--jobs", str(args.threads), "--threads", "1"]
     command += ["--output", str(folder / "sweep"), "--data", str(folder / "data")]

@@ -1,11 +1,14 @@
 """The confidence misalignment penalty for CLIP prompt learning, and calibration measures."""
 
+import sys
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coop_cmp.losses.cmp import cmp_loss
-    from coop_cmp.penalty import (
+    from coop_cmp.checkout.scope import TermScope
+    from coop_cmp.checkout.twins import (
         CMPenalty,
         CMPMixin,
         add_cmp_config,
@@ -13,10 +16,16 @@ if TYPE_CHECKING:
         penalty_logits,
         plug,
     )
-    from coop_cmp.predictor import load
-    from coop_cmp.scope import TermScope
+    from coop_cmp.losses.cmp import cmp_loss
+    from coop_cmp.predict.predictor import load
 
 __version__ = "0.1.0"
+
+_HERE = Path(__file__).resolve().parent
+if (_HERE.parent / "trainers" / "base.py").is_file():
+    __path__.append(str(_HERE.parent))  # in a clone, trainers and datasets lie beside the package
+if find_spec("dassl") is None:
+    sys.path.append(str(_HERE / "engine"))
 
 __all__ = [
     "CMPMixin",
@@ -30,20 +39,20 @@ __all__ = [
     "plug",
 ]
 _HOMES = {
-    "TermScope": "coop_cmp.scope",
+    "TermScope": "coop_cmp.checkout.scope",
     "cmp_loss": "coop_cmp.losses.cmp",
-    "load": "coop_cmp.predictor",
+    "load": "coop_cmp.predict.predictor",
 }
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "losses", "metrics", "posthoc", "results", "__version__"]
+    return [*__all__, "losses", "metrics", "calibrate", "runs", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     # Sweeps and tables work without torch, which takes seconds to load: import it on demand.
-    if name in ("losses", "metrics", "posthoc", "results"):
+    if name in ("losses", "metrics", "calibrate", "runs"):
         return import_module(f"{__name__}.{name}")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES.get(name, "coop_cmp.penalty")), name)
+    return getattr(import_module(_HOMES.get(name, "coop_cmp.checkout.twins")), name)

@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from coop_cmp.checkout.script import import_script, run_script
 from coop_cmp.errors import UserError
-from coop_cmp.script import import_script, run_script
 
 DESCRIPTION = """\
 Run the training script of a CoOp-family checkout (CoOp, MaPLe, KgCoOp, ...) with the confidence
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> None:
         elif own.check:
             _check_trainers(script, rest)
         else:
-            from coop_cmp.plugin import hide_twins
+            from coop_cmp.checkout.plugin import hide_twins
 
             sys.argv = [own.script, *hide_twins(rest)]
             run_script(script)
@@ -70,7 +70,7 @@ def _ready(name: str, fast: bool) -> Path:
             f"Dassl cannot be imported ({error}); install github.com/KaiyangZhou/Dassl.pytorch, or "
             "the engine of coop-cmp: pip install ./engine"
         ) from None
-    from coop_cmp.plugin import prepare
+    from coop_cmp.checkout.plugin import prepare
 
     prepare(fast)
     return script
@@ -79,14 +79,14 @@ def _ready(name: str, fast: bool) -> Path:
 def _show_trainers(script: Path) -> None:
     from tabulate import tabulate
 
-    from coop_cmp.plugin import twins
+    from coop_cmp.checkout.plugin import twins
 
     offered = twins(import_script(script)[1])
     print(tabulate(offered.items(), headers=["trainer", "with the penalty"]))
 
 
 def _check_trainers(script: Path, arguments: list[str]) -> None:
-    from coop_cmp.check import check
+    from coop_cmp.checkout.check import check
 
     parser = argparse.ArgumentParser(prog="python -m coop_cmp --check", allow_abbrev=False)
     parser.add_argument("--trainer", help="only this one")

@@ -12,15 +12,16 @@ from typing import Any, ClassVar, NamedTuple
 from dassl.data.datasets import DatasetBase, Datum
 
 from coop_cmp.errors import UserError
-from datasets.files import list_folders, list_images, store
-from datasets.sampling import (
+
+from .files import list_folders, list_images, store
+from .sampling import (
     few_shot,
     hold_out,
     record_few_shot,
     split_by_class,
     subsample_classes,
 )
-from datasets.splits import (
+from .splits import (
     Item,
     Split,
     check_files,

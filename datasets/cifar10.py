@@ -6,10 +6,10 @@ from typing import Any
 
 from dassl.data.datasets import DATASET_REGISTRY
 
-from datasets.base import FewShotDataset, Sizes
-from datasets.files import list_images
-from datasets.sampling import split_by_class
-from datasets.splits import Split
+from .base import FewShotDataset, Sizes
+from .files import list_images
+from .sampling import split_by_class
+from .splits import Split
 
 NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 

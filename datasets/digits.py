@@ -13,10 +13,11 @@ from dassl.data.datasets import DATASET_REGISTRY
 from PIL import Image, ImageFilter, ImageOps
 
 from coop_cmp.errors import UserError
-from datasets.base import Sizes
-from datasets.drawn import DrawnDataset
-from datasets.sampling import by_label, subsample_classes
-from datasets.splits import Split
+
+from .base import Sizes
+from .drawn import DrawnDataset
+from .sampling import by_label, subsample_classes
+from .splits import Split
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 TRAIN, VAL = 40, 20  # pictures per class; the others are the test part

@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 from PIL import Image
 
 from coop_cmp.errors import UserError
-from datasets.base import FewShotDataset
-from datasets.splits import Split, read_split, to_json
+
+from .base import FewShotDataset
+from .splits import Split, read_split, to_json
 
 
 def is_complete(folder: Path, split_file: str) -> bool:

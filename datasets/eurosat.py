@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from dassl.data.datasets import DATASET_REGISTRY
 
-from datasets.base import ClassFolderDataset, Sizes
+from .base import ClassFolderDataset, Sizes
 
 
 @DATASET_REGISTRY.register()

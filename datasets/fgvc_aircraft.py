@@ -8,9 +8,10 @@ from typing import Any
 from dassl.data.datasets import DATASET_REGISTRY
 
 from coop_cmp.errors import UserError
-from datasets.base import FewShotDataset, Sizes
-from datasets.files import read_lines
-from datasets.splits import PARTS, Item, Split
+
+from .base import FewShotDataset, Sizes
+from .files import read_lines
+from .splits import PARTS, Item, Split
 
 
 @DATASET_REGISTRY.register()

@@ -13,8 +13,9 @@ import numpy as np
 
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
-from coop_cmp.results.own_data import IMAGE_SUFFIXES
-from datasets.splits import file_names
+from coop_cmp.runs.own_data import IMAGE_SUFFIXES
+
+from .splits import file_names
 
 CACHE = "file_list.json"
 SETTLED_NS = 2_000_000_000  # the coarsest time stamp of a common file system

@@ -8,9 +8,10 @@ from typing import Any
 from dassl.data.datasets import DATASET_REGISTRY
 
 from coop_cmp.errors import UserError
-from datasets.base import ClassFolderDataset
-from datasets.files import list_folders, list_images, store
-from datasets.splits import PARTS, Split, check_split, read_split, to_json
+
+from .base import ClassFolderDataset
+from .files import list_folders, list_images, store
+from .splits import PARTS, Split, check_split, read_split, to_json
 
 
 @DATASET_REGISTRY.register()

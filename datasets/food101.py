@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dassl.data.datasets import DATASET_REGISTRY
 
-from datasets.base import ClassFolderDataset, Sizes
+from .base import ClassFolderDataset, Sizes
 
 
 @DATASET_REGISTRY.register()

@@ -19,11 +19,12 @@ from dassl.data.datasets import DATASET_REGISTRY
 from PIL import Image, ImageDraw, ImageFont
 
 from coop_cmp.errors import UserError
-from coop_cmp.glyph.captions import DIGITS
-from datasets.base import Sizes
-from datasets.drawn import DrawnDataset
-from datasets.splits import Split
 
+from .base import Sizes
+from .drawn import DrawnDataset
+from .splits import Split
+
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 CHARACTERS = string.digits + string.ascii_uppercase + "abdefghnqrt"
 # Packages font-roboto and so on. Licences: Apache 2.0 (Roboto, Caladea), OFL 1.1 (all others).
 TYPEFACES = (

@@ -11,9 +11,10 @@ from typing import Any
 from dassl.data.datasets import DATASET_REGISTRY
 
 from coop_cmp.errors import UserError
-from datasets.base import FewShotDataset, Sizes
-from datasets.files import list_folders, list_images, read_lines
-from datasets.splits import Item, Split
+
+from .base import FewShotDataset, Sizes
+from .files import list_folders, list_images, read_lines
+from .splits import Item, Split
 
 CLASSNAMES = "classnames.txt"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dassl.data.datasets import DATASET_REGISTRY
 
-from datasets.base import Sizes
-from datasets.imagenet import ShiftedTestSet
+from .base import Sizes
+from .imagenet import ShiftedTestSet
 
 
 @DATASET_REGISTRY.register()

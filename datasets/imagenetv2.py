@@ -7,10 +7,11 @@ from typing import Any
 from dassl.data.datasets import DATASET_REGISTRY
 
 from coop_cmp.errors import UserError
-from datasets.base import Sizes
-from datasets.files import list_folders
-from datasets.imagenet import ShiftedTestSet, read_classnames
-from datasets.splits import Split
+
+from .base import Sizes
+from .files import list_folders
+from .imagenet import ShiftedTestSet, read_classnames
+from .splits import Split
 
 
 @DATASET_REGISTRY.register()

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from coop_cmp.errors import UserError, closest
-from datasets.files import store
-from datasets.splits import Item, Split, to_json
+
+from .files import store
+from .splits import Item, Split, to_json
 
 SUBSAMPLES = ("all", "base", "new")
 MAX_VAL_SHOTS = 4  # the CoOp codebase keeps at most four validation images per class

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from dassl.data.datasets import DATASET_REGISTRY
 
-from datasets.base import Sizes, SplitFileDataset
-from datasets.files import read_lines
-from datasets.sampling import split_by_class
-from datasets.splits import Item, Split
+from .base import Sizes, SplitFileDataset
+from .files import read_lines
+from .sampling import split_by_class
+from .splits import Item, Split
 
 
 def spaced(action: str) -> str:

@@ -5,4 +5,4 @@
 # The root is $DATA by default, or data.
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
-exec "$PYTHON" "$ROOT/datasets/tools" "$@"
+exec "$PYTHON" -m coop_cmp.datasets.tools "$@"

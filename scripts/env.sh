@@ -20,7 +20,7 @@ uses() {
 
 has_everything() {
     "$1" -c 'from importlib.util import find_spec as f; import sys
-sys.exit(not all(map(f, "dassl torch torchvision open_clip yacs tabulate sklearn matplotlib pandas jinja2 plotly pytest".split())))' \
+sys.exit(not all(map(f, "torch torchvision open_clip yacs tabulate sklearn matplotlib pandas jinja2 plotly pytest".split())))' \
         >/dev/null 2>&1
 }
 

@@ -8,12 +8,12 @@ if [ $# -lt 2 ] && [ "${1:-}" != --help ]; then
     exit 2
 fi
 . "$(dirname "$0")/env.sh"
-[ "${1:-}" != --help ] || exec "$PYTHON" -m coop_cmp.commands.selection --help
+[ "${1:-}" != --help ] || exec "$PYTHON" -m coop_cmp.cli.selection --help
 uses TRAINERS SEEDS LAMBDAS BACKBONE DATA DEVICE OUTPUT
 
 # The lists are split at spaces on purpose.
 # shellcheck disable=SC2086
-exec "$PYTHON" -m coop_cmp.commands.selection --datasets "$1" --shots "$2" \
+exec "$PYTHON" -m coop_cmp.cli.selection --datasets "$1" --shots "$2" \
     --trainers ${TRAINERS:-CoOp} --seeds ${SEEDS:-1 2 3} ${LAMBDAS:+--lambdas $LAMBDAS} \
     --project "$ROOT" --output "${OUTPUT:-$ROOT/output}" ${BACKBONE:+--backbones $BACKBONE} \
     ${DEVICE:+--devices $DEVICE} ${DATA:+--data "$DATA"} "${@:3}"

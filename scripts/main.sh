@@ -10,12 +10,12 @@ if [ $# -lt 2 ] && [ "${1:-}" != --help ]; then
     exit 2
 fi
 . "$(dirname "$0")/env.sh"
-[ "${1:-}" != --help ] || exec "$PYTHON" -m coop_cmp.commands.sweep --help
+[ "${1:-}" != --help ] || exec "$PYTHON" -m coop_cmp.cli.sweep --help
 uses TRAINERS SEEDS LAMBDAS BACKBONE DATA DEVICE OUTPUT
 
 # The lists are split at spaces on purpose.
 # shellcheck disable=SC2086
-exec "$PYTHON" -m coop_cmp.commands.sweep --datasets "$1" --shots "$2" \
+exec "$PYTHON" -m coop_cmp.cli.sweep --datasets "$1" --shots "$2" \
     --trainers ${TRAINERS:-ZeroshotCLIP CoOp CoOp_CMP} --seeds ${SEEDS:-1 2 3} \
     --lambdas ${LAMBDAS:-0.01} --project "$ROOT" --output "${OUTPUT:-$ROOT/output}" \
     ${BACKBONE:+--backbones $BACKBONE} ${DEVICE:+--devices $DEVICE} ${DATA:+--data "$DATA"} "${@:3}"

@@ -6,4 +6,4 @@
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 uses DATA DEVICE
-exec "$PYTHON" -m coop_cmp.commands.predict ${DATA:+--data "$DATA"} ${DEVICE:+--device "$DEVICE"} "$@"
+exec "$PYTHON" -m coop_cmp.cli.predict ${DATA:+--data "$DATA"} ${DEVICE:+--device "$DEVICE"} "$@"

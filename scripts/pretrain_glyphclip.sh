@@ -10,6 +10,6 @@ if [ $# -gt 0 ] && [[ $1 != -* ]]; then
     shift
 fi
 mkdir -p "$folder"
-"$PYTHON" -m coop_cmp.glyph.pretrain --output "$folder/GlyphCLIP.safetensors" "$@" |
+"$PYTHON" -m tools.glyphclip.pretrain --output "$folder/GlyphCLIP.safetensors" "$@" |
     tee "$folder/.GlyphCLIP.log"
 mv "$folder/.GlyphCLIP.log" "$folder/GlyphCLIP.log"

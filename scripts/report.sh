@@ -7,4 +7,4 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 uses
-exec "$PYTHON" -m coop_cmp.report.page "$@"
+exec "$PYTHON" -m coop_cmp.cli.report "$@"

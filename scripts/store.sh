@@ -4,4 +4,4 @@
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 
-exec "$PYTHON" -m coop_cmp.clip.store "$@"
+exec "$PYTHON" -m coop_cmp.features.store "$@"

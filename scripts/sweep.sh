@@ -30,5 +30,5 @@ else
     grid=(--datasets "${names[@]}" --shots ${SHOTS:-1 2 4 8 16} --seeds ${SEEDS:-1 2 3}
         --trainers ${TRAINERS:-ZeroshotCLIP CoOp CoOp_CMP} --lambdas ${LAMBDAS:-0.01})
 fi
-exec "$PYTHON" -m coop_cmp.commands.sweep "${grid[@]}" --project "$ROOT" --output "${OUTPUT:-$ROOT/output}" \
+exec "$PYTHON" -m coop_cmp.cli.sweep "${grid[@]}" --project "$ROOT" --output "${OUTPUT:-$ROOT/output}" \
     ${BACKBONE:+--backbones $BACKBONE} ${DEVICE:+--devices $DEVICE} ${DATA:+--data "$DATA"} "$@"

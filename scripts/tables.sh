@@ -21,4 +21,4 @@ esac
 case $verb in
 run | show | embedded) options+=(--project "$ROOT" --output "${OUTPUT:-$ROOT/output}") ;;
 esac
-exec "$PYTHON" -m coop_cmp.commands.tables "$verb" ${options[@]+"${options[@]}"} "${@:2}"
+exec "$PYTHON" -m coop_cmp.cli.tables "$verb" ${options[@]+"${options[@]}"} "${@:2}"

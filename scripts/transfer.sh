@@ -10,12 +10,12 @@ if [ $# -lt 2 ] && [ "${1:-}" != --help ]; then
     exit 2
 fi
 . "$(dirname "$0")/env.sh"
-[ "${1:-}" != --help ] || exec "$PYTHON" -m coop_cmp.commands.protocols transfer --help
+[ "${1:-}" != --help ] || exec "$PYTHON" -m coop_cmp.cli.protocols transfer --help
 uses TRAINERS SEEDS LAMBDAS TARGETS BACKBONE DATA DEVICE OUTPUT
 
 # The lists are split at spaces on purpose.
 # shellcheck disable=SC2086
-exec "$PYTHON" -m coop_cmp.commands.protocols transfer --datasets "$1" --shots "$2" \
+exec "$PYTHON" -m coop_cmp.cli.protocols transfer --datasets "$1" --shots "$2" \
     ${TARGETS:+--targets $TARGETS} \
     --trainers ${TRAINERS:-ZeroshotCLIP CoOp CoOp_CMP} --seeds ${SEEDS:-1 2 3} \
     --lambdas ${LAMBDAS:-0.01} --project "$ROOT" --output "${OUTPUT:-$ROOT/output}" \

@@ -6,5 +6,5 @@
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 uses DATA OUTPUT
-exec "$PYTHON" -m coop_cmp.commands.validate --project "$ROOT" --output "${OUTPUT:-$ROOT/output}" \
+exec "$PYTHON" -m coop_cmp.cli.validate --project "$ROOT" --output "${OUTPUT:-$ROOT/output}" \
     ${DATA:+--data "$DATA"} "$@"

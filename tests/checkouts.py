@@ -12,7 +12,9 @@ import sys
 from pathlib import Path
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch", "dassl.engine", "coop_cmp.plugin", "coop_cmp.check"])
+_context.set_forkserver_preload(
+    ["torch", "dassl.engine", "coop_cmp.checkout.plugin", "coop_cmp.checkout.check"]
+)
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-import train
+from coop_cmp.cli import train
 from coop_cmp.clip import LoadedCLIP, add_models, load_clip
 
 ROOT = Path(__file__).parents[1]

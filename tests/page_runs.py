@@ -9,15 +9,15 @@ import numpy as np
 
 from coop_cmp.files import write_json
 from coop_cmp.metrics import Samples, calibration_report
-from coop_cmp.results import (
+from coop_cmp.runs import (
     Identity,
     write_outcomes,
     write_predictions,
     write_results,
 )
-from coop_cmp.results.identity import RUN_FILE
-from coop_cmp.results.records import images_digest
-from coop_cmp.results.store import outcomes_of
+from coop_cmp.runs.identity import RUN_FILE
+from coop_cmp.runs.records import images_digest
+from coop_cmp.runs.store import outcomes_of
 
 NASTY = "<img src=x onerror='window.harm=1'>\"</script><script>window.harm=2</script>🐍 & co"
 CLASSES = ["ant", NASTY, "<b>bee</b>", "=1+1", "ant"]

@@ -99,7 +99,7 @@ def test_hours_count_shared_views_and_features_once_and_a_trained_tower_always(m
     from device import GPUS
 
     from coop_cmp.report.definitions import table
-    from coop_cmp.results.project import Project
+    from coop_cmp.runs.project import Project
 
     monkeypatch.setattr(hours, "image_flops", lambda backbone: 35_000_000_000)
     monkeypatch.setattr(hours, "text_kernels", lambda *step: [(10**9, 10**6)])

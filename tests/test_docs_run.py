@@ -25,8 +25,8 @@ from PIL import Image
 from scipy.special import softmax
 from sklearn.datasets import load_digits
 
-from coop_cmp.results import load, read_predictions
-from coop_cmp.settings import METHODS, SETTINGS
+from coop_cmp.config import METHODS, SETTINGS
+from coop_cmp.runs import load, read_predictions
 from tests.blocks import PAGES, blocks
 from tests.shell import Shell
 
@@ -40,8 +40,8 @@ RUN = {
     "bash scripts/main.sh digits 8": SWEEP,
     "python train.py --trainer CoOp_CMP --dataset-config-file configs/datasets/digits.yaml": TRAIN,
     "python train.py --trainer BPEFT": TRAIN,
-    "python -m coop_cmp.metrics": "--resamples 20",
-    "python -m coop_cmp.calibrate": "",
+    "python -m coop_cmp.cli.metrics": "--resamples 20",
+    "python -m coop_cmp.cli.calibrate": "",
     "python -m coop_cmp --list": "",
     "bash scripts/sweep.sh digits --dry-run": "",
     "bash scripts/datasets.sh check --root": "",

@@ -15,10 +15,10 @@ from PIL import Image
 
 import coop_cmp.losses.names as names
 from coop_cmp import TermScope
+from coop_cmp.config import SETTINGS
 from coop_cmp.metrics import calibration_report
 from coop_cmp.metrics.panel import METRICS
-from coop_cmp.results.frame import load
-from coop_cmp.settings import SETTINGS
+from coop_cmp.runs.frame import load
 from tests.blocks import blocks
 from tests.conftest import ROOT
 from tests.datasets.trees import build, entries
@@ -30,7 +30,7 @@ TRAINER, DATASET, TERM, ENTRIES, METRIC = blocks(PAGE, "python")
 BOTH = """
 import sys
 from coop_cmp.__main__ import main as plugin
-from coop_cmp.commands.sweep import main as sweep
+from coop_cmp.cli.sweep import main as sweep
 sys.exit(sweep(sys.argv[1:]) or plugin(["--list"]))
 """
 

@@ -74,14 +74,14 @@ def test_train_without_the_environment_says_how_to_get_it():
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "error: No module named 'dassl'; activate the environment" in done.stderr
+    assert "error: No module named 'coop_cmp'; activate the environment" in done.stderr
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="PYTHONSAFEPATH came with Python 3.11")
 def test_scripts_import_nothing_from_the_folder_they_are_started_in(tmp_path: Path):
     for name in ("yaml", "yacs", "torch", "coop_cmp"):
         (tmp_path / f"{name}.py").write_text(f"open('{name} was run', 'w')")
-    script = f'. "{ROOT}/scripts/env.sh" && exec "$PYTHON" -m coop_cmp.settings SEED'
+    script = f'. "{ROOT}/scripts/env.sh" && exec "$PYTHON" -m coop_cmp.cli.settings SEED'
     done = subprocess.run(
         ["bash", "-c", script],
         cwd=tmp_path,

@@ -8,14 +8,19 @@ from pathlib import Path
 import pytest
 
 LIBRARY = Path(__file__).parents[1] / "coop_cmp"
+TOP = ("sweep", "report", "predict", "cli")
 FORBIDDEN = {
-    "results": ("sweep", "report", "commands"),
-    "sweep": ("report", "commands"),
-    "report": ("sweep", "commands"),
-    "metrics": ("sweep", "report", "commands", "clip"),
-    "losses": ("results", "sweep", "report", "commands", "clip", "metrics"),
-    "posthoc": ("sweep", "report", "commands", "clip"),
-    "clip": ("results", "sweep", "report", "commands", "metrics"),
+    "config": ("losses", "metrics", "clip", "features", "runs", "calibrate", "checkout", *TOP),
+    "losses": ("metrics", "clip", "features", "runs", "calibrate", "checkout", *TOP),
+    "metrics": ("losses", "clip", "features", "runs", "calibrate", "checkout", *TOP),
+    "clip": ("metrics", "features", "runs", "calibrate", "checkout", *TOP),
+    "features": ("metrics", "runs", "calibrate", "checkout", *TOP),
+    "runs": ("clip", "features", "calibrate", "checkout", *TOP),
+    "calibrate": ("clip", "features", "checkout", *TOP),
+    "sweep": ("report", "predict", "calibrate", "checkout", "cli"),
+    "report": ("sweep", "predict", "calibrate", "checkout", "cli"),
+    "predict": ("sweep", "report", "checkout", "cli"),
+    "checkout": ("sweep", "report", "predict", "calibrate", "cli"),
 }
 
 

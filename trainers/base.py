@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from coop_cmp.clip import LoadedCLIP, TextEncoder, load_clip
 from coop_cmp.clip.checks import check_preprocessing, check_text_encoder
-from coop_cmp.config import check_cfg
+from coop_cmp.config.resolve import check_cfg
 from coop_cmp.devices import (
     activation_budget,
     choose_device,
@@ -25,12 +25,13 @@ from coop_cmp.devices import (
     to_device,
 )
 from coop_cmp.errors import UserError
-from coop_cmp.results.identity import flatten, identify
-from coop_cmp.results.store import lookup
+from coop_cmp.runs.identity import flatten, identify
+from coop_cmp.runs.store import lookup
 from coop_cmp.trackers import Trackers
-from trainers.checkpoint import learned_digest, load_learned
-from trainers.frozen import FeatureTrainer
-from trainers.reference import ZeroShotReference
+
+from .checkpoint import learned_digest, load_learned
+from .frozen import FeatureTrainer
+from .reference import ZeroShotReference
 
 
 class PromptedCLIP(nn.Module):

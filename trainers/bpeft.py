@@ -22,10 +22,11 @@ from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
 from coop_cmp.clip import LoadedCLIP, context_layout
+from coop_cmp.config import PRECISIONS, choice, declare_trainer, integer, number, several
 from coop_cmp.errors import UserError
-from coop_cmp.evidence import correct_evidence, incorrect_evidence, joined_logits, likelihood_loss
-from coop_cmp.settings import PRECISIONS, choice, declare_trainer, integer, number, several
-from trainers.base import PromptedCLIP, PromptTrainer
+
+from .base import PromptedCLIP, PromptTrainer
+from .evidence import correct_evidence, incorrect_evidence, joined_logits, likelihood_loss
 
 declare_trainer(
     "BPEFT",

@@ -8,8 +8,8 @@ from typing import Any
 from dassl.utils import load_checkpoint
 from torch import Tensor, nn
 
-from coop_cmp.clip.store import checksum, digest
 from coop_cmp.errors import UserError
+from coop_cmp.features.store import checksum, digest
 
 # Buffers that belong to a class list; the CoOp codebase stores them beside what was learned.
 CLASS_BOUND = ("token_prefix", "token_suffix", "token_midfix")

@@ -15,12 +15,13 @@ from dassl.engine import TRAINER_REGISTRY
 from dassl.optim import build_optimizer
 from torch import Tensor, nn
 
+from coop_cmp.checkout.twins import plug_all
 from coop_cmp.clip import LoadedCLIP, PromptLayout, clean, template_of, text_layout
+from coop_cmp.config import PRECISIONS, choice, declare_trainer, flag, number
 from coop_cmp.devices import to_device
 from coop_cmp.errors import UserError
-from coop_cmp.penalty import plug_all
-from coop_cmp.settings import PRECISIONS, choice, declare_trainer, flag, number
-from trainers.base import PromptedCLIP, PromptTrainer
+
+from .base import PromptedCLIP, PromptTrainer
 
 EXCLUDED = -1e4  # a logit that takes no part in a softmax, and is finite
 

@@ -13,11 +13,12 @@ import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
+from coop_cmp.checkout.twins import plug_all
 from coop_cmp.clip import LoadedCLIP
-from coop_cmp.penalty import plug_all
-from coop_cmp.settings import PRECISIONS, choice, declare_trainer, integer, text
-from trainers.base import PromptedCLIP, PromptTrainer
-from trainers.coop import PromptLearner
+from coop_cmp.config import PRECISIONS, choice, declare_trainer, integer, text
+
+from .base import PromptedCLIP, PromptTrainer
+from .coop import PromptLearner
 
 REDUCTION = 16
 

@@ -12,11 +12,12 @@ import torch
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
+from coop_cmp.checkout.twins import plug_all
 from coop_cmp.clip import LoadedCLIP, context_layout, word_vectors
 from coop_cmp.clip.prompts import Position
-from coop_cmp.penalty import plug_all
-from coop_cmp.settings import PRECISIONS, choice, declare_trainer, flag, integer, text
-from trainers.base import PromptedCLIP, PromptTrainer
+from coop_cmp.config import PRECISIONS, choice, declare_trainer, flag, integer, text
+
+from .base import PromptedCLIP, PromptTrainer
 
 declare_trainer(
     "CoOp",

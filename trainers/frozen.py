@@ -10,9 +10,9 @@ from dassl.engine import TrainerX
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from coop_cmp.clip.epochs import seeded_views
-from coop_cmp.clip.views import FrozenFeatures
 from coop_cmp.errors import DataError, UserError
+from coop_cmp.features.epochs import seeded_views
+from coop_cmp.features.views import FrozenFeatures
 
 
 class FeatureTrainer(TrainerX):

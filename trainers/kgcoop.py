@@ -13,11 +13,12 @@ import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor
 
+from coop_cmp.checkout.twins import plug_all
 from coop_cmp.clip import LoadedCLIP, clean, template_of, text_layout
-from coop_cmp.penalty import plug_all
-from coop_cmp.settings import PRECISIONS, choice, declare_trainer, integer, number, text
-from trainers.base import PromptedCLIP, PromptTrainer
-from trainers.coop import CoOpCLIP, PromptLearner
+from coop_cmp.config import PRECISIONS, choice, declare_trainer, integer, number, text
+
+from .base import PromptedCLIP, PromptTrainer
+from .coop import CoOpCLIP, PromptLearner
 
 # Where the method's authors use another template than zero-shot CLIP.
 ANCHOR_TEMPLATES = {"DescribableTextures": "a photo of a {}, a type of texture."}

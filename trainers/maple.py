@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
+from coop_cmp.checkout.twins import plug_all
 from coop_cmp.clip import (
     LoadedCLIP,
     check_vision_transformer,
@@ -20,10 +21,10 @@ from coop_cmp.clip import (
     prompted_image_features,
     word_vectors,
 )
+from coop_cmp.config import PRECISIONS, choice, declare_trainer, integer, text
 from coop_cmp.errors import UserError
-from coop_cmp.penalty import plug_all
-from coop_cmp.settings import PRECISIONS, choice, declare_trainer, integer, text
-from trainers.base import PromptedCLIP, PromptTrainer
+
+from .base import PromptedCLIP, PromptTrainer
 
 declare_trainer(
     "MaPLe",

@@ -14,13 +14,14 @@ import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
+from coop_cmp.checkout.twins import penalty_logits, plug_all
 from coop_cmp.clip import LoadedCLIP, PromptLayout, context_layout
 from coop_cmp.clip.prompts import Position, token_ids
+from coop_cmp.config import PRECISIONS, choice, declare_trainer, integer, number
 from coop_cmp.devices import to_device
 from coop_cmp.errors import UserError
-from coop_cmp.penalty import penalty_logits, plug_all
-from coop_cmp.settings import PRECISIONS, choice, declare_trainer, integer, number
-from trainers.base import PromptedCLIP, PromptTrainer
+
+from .base import PromptedCLIP, PromptTrainer
 
 declare_trainer(
     "ProDA",

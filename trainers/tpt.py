@@ -19,10 +19,7 @@ from dassl.optim import build_optimizer
 from torch import Tensor
 
 from coop_cmp.clip import LoadedCLIP
-from coop_cmp.clip.many_views import ViewFeatures
-from coop_cmp.errors import UserError
-from coop_cmp.results.identity import read_identity
-from coop_cmp.settings import (
+from coop_cmp.config import (
     PRECISIONS,
     choice,
     declare_trainer,
@@ -32,10 +29,14 @@ from coop_cmp.settings import (
     several,
     text,
 )
-from coop_cmp.tuning import Term, dispersion, first_gradients, first_step, orthogonality
-from trainers.base import PromptedCLIP, PromptTrainer
-from trainers.checkpoint import learned_digest
-from trainers.coop import PromptLearner
+from coop_cmp.errors import UserError
+from coop_cmp.features.many_views import ViewFeatures
+from coop_cmp.runs.identity import read_identity
+
+from .base import PromptedCLIP, PromptTrainer
+from .checkpoint import learned_digest
+from .coop import PromptLearner
+from .tuning import Term, dispersion, first_gradients, first_step, orthogonality
 
 declare_trainer(
     "TPT",

@@ -13,8 +13,9 @@ from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
 from coop_cmp.clip import LoadedCLIP, clean, ensemble_of, template_of, text_layout
-from coop_cmp.settings import declare_trainer
-from trainers.base import PromptedCLIP, PromptTrainer
+from coop_cmp.config import declare_trainer
+
+from .base import PromptedCLIP, PromptTrainer
 
 declare_trainer("ZeroshotCLIP", node="COOP", trains=False)
 declare_trainer("ZeroshotCLIP2", node="COOP", trains=False)

@@ -12,8 +12,8 @@ from open_clip.pretrained import get_pretrained_cfg
 from coop_cmp.clip.load import LoadedCLIP
 from coop_cmp.clip.prompts import text_layout
 from coop_cmp.clip.text import TextEncoder
+from coop_cmp.config.defaults import OPENAI_NAMES
 from coop_cmp.errors import UserError
-from coop_cmp.settings.defaults import OPENAI_NAMES
 
 TEXTS = ["a photo of a cat.", "a drawing of an old yorkshire terrier"]
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 2e-2}  # of normalised features

@@ -17,8 +17,8 @@ from open_clip.pretrained import download_pretrained, get_pretrained_cfg
 from torch import Tensor, nn
 
 from coop_cmp.clip.torchscript import is_torchscript, read_torchscript
+from coop_cmp.config.defaults import OPENAI_NAMES
 from coop_cmp.errors import UserError, closest
-from coop_cmp.settings.defaults import OPENAI_NAMES
 
 Precision = Literal["fp32", "amp", "fp16"]
 Tokenizer = Callable[[list[str]], Tensor]

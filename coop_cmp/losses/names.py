@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from coop_cmp.settings import SETTINGS, Setting, choice, declare, number
+from coop_cmp.config import SETTINGS, Setting, choice, declare, number
 
 WEIGHT = "LAMBDA"  # the setting that weighs a term which is added to the cross-entropy
 Need = Literal["zero_shot_logits", "text_features"]

@@ -9,10 +9,10 @@ from typing import Any
 
 from coop_cmp.errors import UserError
 from coop_cmp.report.layout import Cell, Table
-from coop_cmp.results.compare import Comparer, Difference, corrected
-from coop_cmp.results.frame import row_of
-from coop_cmp.results.project import Project
-from coop_cmp.results.run import Run
+from coop_cmp.runs.compare import Comparer, Difference, corrected
+from coop_cmp.runs.frame import row_of
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.run import Run
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from coop_cmp.errors import UserError, closest
 from coop_cmp.report.embedded import CALIBRATORS, CALIBRATORS_NOTE, EMBEDDED, embedded_blocks
 from coop_cmp.report.layout import SEEDS, Block, Cell, Recipe, Table, metric_blocks
 from coop_cmp.report.paper import AVERAGES, METRICS, SOURCE, average_notes, figures
-from coop_cmp.results.run import LAMBDAS, shots_text
+from coop_cmp.runs.run import LAMBDAS, shots_text
 
 TRAINERS = {
     "CLIP": "ZeroshotCLIP",

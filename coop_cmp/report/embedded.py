@@ -8,7 +8,7 @@ from typing import Any
 
 from coop_cmp.losses.names import TERMS, twin_of
 from coop_cmp.report.layout import HEADINGS, Block, Cell, Recipe, metric_blocks
-from coop_cmp.results.run import LAMBDAS, TEST_TIME, shots_text
+from coop_cmp.runs.run import LAMBDAS, TEST_TIME, shots_text
 
 FITTED = ("vector", "dirichlet", "isotonic", "histogram")  # values for each class
 METHODS = ("CoOp", "CoCoOp", "ProDA", "MaPLe", "KgCoOp")

@@ -28,7 +28,7 @@ from coop_cmp.metrics import METRICS, show
 from coop_cmp.metrics.bins import width_bins
 from coop_cmp.report import plots
 from coop_cmp.report.runs import FREE_OVER, StoredRun, file_stem, find_runs, paired, pooled
-from coop_cmp.results.run import DEFAULT_LAMBDA
+from coop_cmp.runs.run import DEFAULT_LAMBDA
 
 N_BINS = 10
 FORMATS = ("png", "svg", "pdf")

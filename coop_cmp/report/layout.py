@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from coop_cmp.report.paper import Figure
-from coop_cmp.results.run import (
+from coop_cmp.runs.run import (
     DEFAULT_FORM,
     DEFAULT_LAMBDA,
     Run,

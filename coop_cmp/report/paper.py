@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from statistics import mean
 
-from coop_cmp.results.run import shots_text
+from coop_cmp.runs.run import shots_text
 
 METRICS = {"acc": "accuracy", "ece": "ece", "ace": "ace", "mce": "weighted_mce"}
 """Our names of the paper's metrics. Its MCE lies below its ECE everywhere, which a maximum of bin

@@ -16,7 +16,7 @@ from tabulate import tabulate
 from coop_cmp.report.collect import Value
 from coop_cmp.report.layout import SEEDS, Block, Cell, Table
 from coop_cmp.report.summary import figure, mean_and_deviation, scale
-from coop_cmp.results.run import Run
+from coop_cmp.runs.run import Run
 
 Format = Literal["text", "markdown", "latex", "csv"]
 FORMATS: tuple[str, ...] = get_args(Format)

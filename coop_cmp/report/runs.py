@@ -14,9 +14,9 @@ import numpy as np
 from coop_cmp.errors import UserError, closest
 from coop_cmp.losses.names import TERMS
 from coop_cmp.metrics import Samples
-from coop_cmp.results import PREDICTIONS_FILE, Predictions, load, read_predictions
-from coop_cmp.results.frame import is_setting
-from coop_cmp.results.run import DEFAULT_LAMBDA, shots_text
+from coop_cmp.runs import PREDICTIONS_FILE, Predictions, load, read_predictions
+from coop_cmp.runs.frame import is_setting
+from coop_cmp.runs.run import DEFAULT_LAMBDA, shots_text
 
 FREE_OVER = {
     "lambda": ("SEED", *(f"TRAINER.{term.node}.LAMBDA" for term in TERMS.values())),

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tabulate import tabulate
 
 from coop_cmp.errors import UserError
-from coop_cmp.results.compare import Comparer, Difference
-from coop_cmp.results.frame import settings_text
+from coop_cmp.runs.compare import Comparer, Difference
+from coop_cmp.runs.frame import settings_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,7 @@ from coop_cmp.report.collect import Value
 from coop_cmp.report.figures import LOOK, save
 from coop_cmp.report.layout import Block, Cell, Table
 from coop_cmp.report.plots import LINES
-from coop_cmp.results.run import Run
+from coop_cmp.runs.run import Run
 
 FAR = 12.0  # percent: points further from the others are named at the edge, not drawn
 KINDS = {

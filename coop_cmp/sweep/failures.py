@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from coop_cmp.errors import DATA_ERROR, IO_ERROR
-from coop_cmp.results.project import Project
-from coop_cmp.results.run import Run
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.run import Run
 
 _MEMORY = ("out of memory", "outofmemoryerror", "can't allocate memory", "memoryerror")
 

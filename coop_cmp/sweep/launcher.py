@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from types import FrameType
 
 from coop_cmp.errors import DATA_ERROR, MISTAKES
-from coop_cmp.results.project import Project
-from coop_cmp.results.run import Run
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.run import Run
 from coop_cmp.sweep.failures import Failure, alike, describe_exit, out_of_memory
 from coop_cmp.sweep.lock import RunLock
 from coop_cmp.sweep.process import Attempt, Trial, reject_results, start

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from coop_cmp.results.project import Project
-from coop_cmp.results.records import RESULTS_FILE
-from coop_cmp.results.run import Run
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.records import RESULTS_FILE
+from coop_cmp.runs.run import Run
 from coop_cmp.sweep.devices import environment_for
 from coop_cmp.sweep.failures import Failure
 from coop_cmp.sweep.lock import RunLock

@@ -10,7 +10,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from coop_cmp.results.run import Run
+from coop_cmp.runs.run import Run
 from coop_cmp.sweep.process import Attempt
 from coop_cmp.sweep.timing import Estimator, Kind, duration, kind_of
 

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from coop_cmp.losses.names import split_trainer
-from coop_cmp.results.run import Run, is_zero_shot
+from coop_cmp.runs.run import Run, is_zero_shot
 
 
 def duration(seconds: float) -> str:

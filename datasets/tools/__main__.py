@@ -12,8 +12,9 @@ from pathlib import Path
 from tabulate import tabulate
 
 from coop_cmp.errors import UserError
-from datasets.tools.check import Report, check
-from datasets.tools.prepare import PREPARE, prepare
+
+from .check import Report, check
+from .prepare import PREPARE, prepare
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

@@ -16,12 +16,13 @@ from dassl.config import get_cfg_default
 from dassl.data.datasets import DATASET_REGISTRY
 from dassl.utils import read_image
 
-from coop_cmp.config import extend_cfg, merge_file
+from coop_cmp.config.resolve import extend_cfg, merge_file
 from coop_cmp.errors import UserError, closest
-from datasets.base import FewShotDataset
-from datasets.drawn import DrawnDataset
-from datasets.folder import ImageFolder
-from datasets.imagenet import WordNetDataset, classname_problems, read_classnames
+
+from ..base import FewShotDataset
+from ..drawn import DrawnDataset
+from ..folder import ImageFolder
+from ..imagenet import WordNetDataset, classname_problems, read_classnames
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "datasets"
 SAMPLE = 64  # images opened per data set unless all are

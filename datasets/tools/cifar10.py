@@ -15,7 +15,8 @@ import numpy as np
 from PIL import Image
 
 from coop_cmp.errors import UserError
-from datasets.cifar10 import NAMES
+
+from ..cifar10 import NAMES
 
 BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
 

@@ -12,10 +12,11 @@ from PIL import Image
 
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
-from datasets.files import list_folders
-from datasets.imagenet import CLASSNAMES, ImageNet, ShiftedTestSet, WordNetDataset
-from datasets.tools.cifar10 import prepare_cifar10
-from datasets.ucf101 import UCF101, spaced
+
+from ..files import list_folders
+from ..imagenet import CLASSNAMES, ImageNet, ShiftedTestSet, WordNetDataset
+from ..ucf101 import UCF101, spaced
+from .cifar10 import prepare_cifar10
 
 UNPACKERS = {
     "bsdtar": ["bsdtar", "-xf", "{archive}", "-C", "{folder}"],

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import datasets.files
-from datasets.files import list_images
+import coop_cmp.datasets.files
+from coop_cmp.datasets.files import list_images
 from tests.datasets.trees import build
 
 
@@ -77,7 +77,7 @@ def test_imagenet_sized_lists_open_in_seconds(
         wordnet_id, count = Path(path).name, 1281 if "train" in path else 50
         return {f"{wordnet_id}_{i}.JPEG" for i in range(count)}
 
-    monkeypatch.setattr(datasets.files, "file_names", file_names)
+    monkeypatch.setattr(coop_cmp.datasets.files, "file_names", file_names)
     seconds = []
     for shots, images in ((16, 16_000), (16, 16_000), (-1, 1_281_000)):
         start = time.process_time()

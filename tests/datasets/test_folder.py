@@ -14,10 +14,10 @@ from dassl.utils import read_image
 from PIL import Image
 
 from coop_cmp.clip.templates import template_of
-from coop_cmp.config import merge_file
+from coop_cmp.config.resolve import merge_file
+from coop_cmp.datasets.base import FewShotDataset
+from coop_cmp.datasets.splits import Split
 from coop_cmp.errors import UserError
-from datasets.base import FewShotDataset
-from datasets.splits import Split
 from tests.datasets.trees import build, config, entries, write_images, write_split
 
 own_engine = pytest.mark.skipif(

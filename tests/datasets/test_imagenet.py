@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from coop_cmp.datasets.imagenet import classname_problems
 from coop_cmp.errors import UserError
-from datasets.imagenet import classname_problems
 from tests.datasets.trees import build, entries, write_images, write_text
 
 NAMES = {

@@ -9,9 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from coop_cmp.datasets.sampling import (
+    by_label,
+    few_shot,
+    hold_out,
+    split_by_class,
+    subsample_classes,
+)
+from coop_cmp.datasets.splits import Split
 from coop_cmp.errors import UserError
-from datasets.sampling import by_label, few_shot, hold_out, split_by_class, subsample_classes
-from datasets.splits import Split
 from tests.datasets.trees import build, entries, pets
 
 # Drawn by the CoOp codebase itself from the split of trees.pets: (shots, seed) -> train, val.

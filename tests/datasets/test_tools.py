@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import datasets.tools.prepare
+import coop_cmp.datasets.tools.prepare
 from coop_cmp.clip.templates import DEFAULT_TEMPLATE, TEMPLATES
+from coop_cmp.datasets.base import Sizes
+from coop_cmp.datasets.oxford_pets import OxfordPets
+from coop_cmp.datasets.tools.__main__ import main
+from coop_cmp.datasets.tools.check import check, known
+from coop_cmp.datasets.tools.prepare import prepare
 from coop_cmp.errors import UserError
-from datasets.base import Sizes
-from datasets.oxford_pets import OxfordPets
-from datasets.tools.__main__ import main
-from datasets.tools.check import check, known
-from datasets.tools.prepare import prepare
 from tests.datasets.trees import build, pets, write_split, write_text
 
 REPOSITORY = Path(__file__).parents[2]
@@ -97,7 +97,7 @@ def test_unreadable_images_and_copies_are_found(small_pets: Path) -> None:
 def test_only_a_sample_is_opened_unless_all_are_asked_for(
     small_pets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("datasets.tools.check.SAMPLE", 5)
+    monkeypatch.setattr("coop_cmp.datasets.tools.check.SAMPLE", 5)
     (report,) = check(["oxford_pets"], str(small_pets.parent))
     assert report.opened == 5
 
@@ -256,7 +256,7 @@ def test_ucf_frames_get_the_layout_of_the_coop_codebase(
     for name in ("ApplyEyeMakeup/v_ApplyEyeMakeup_g01_c01.avi", "YoYo/v_YoYo_g01_c01.avi"):
         write_text(tmp_path / "UCF-101" / name)
     frame = Image.new("RGB", (8, 8), "red")
-    monkeypatch.setattr(datasets.tools.prepare, "middle_frame", lambda video: frame)
+    monkeypatch.setattr(coop_cmp.datasets.tools.prepare, "middle_frame", lambda video: frame)
     done = prepare("ucf101", tmp_path / "UCF-101", tmp_path)
     frames = tmp_path / "ucf101" / "UCF-101-midframes"
     assert done == f"wrote 2 frames to {frames}"
@@ -272,7 +272,7 @@ def test_without_the_tools_for_videos_the_message_says_which(
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(UserError, match="pip install opencv-python-headless"):
         prepare("ucf101", tmp_path / "UCF-101", tmp_path)
-    monkeypatch.setattr(datasets.tools.prepare.shutil, "which", lambda program: None)
+    monkeypatch.setattr(coop_cmp.datasets.tools.prepare.shutil, "which", lambda program: None)
     write_text(tmp_path / "UCF101.rar", "an archive")
     with pytest.raises(UserError, match="install one of: bsdtar, unrar, 7z"):
         prepare("ucf101", tmp_path / "UCF101.rar", tmp_path)

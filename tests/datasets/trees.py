@@ -13,8 +13,8 @@ from dassl.data.datasets import DATASET_REGISTRY
 from PIL import Image
 from yacs.config import CfgNode
 
-import datasets  # noqa: F401  (registers them)
-from coop_cmp.config import extend_cfg
+import coop_cmp.datasets  # noqa: F401  (registers them)
+from coop_cmp.config.resolve import extend_cfg
 
 Entry = tuple[str, int, str]
 

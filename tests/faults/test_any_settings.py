@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import train
+from coop_cmp.cli import train
+from coop_cmp.config import METHODS, SETTINGS
+from coop_cmp.config.kinds import Choice, Flag, Integer, Number, Row, Setting, Several, Template
 from coop_cmp.errors import MISTAKES
-from coop_cmp.settings import METHODS, SETTINGS
-from coop_cmp.settings.kinds import Choice, Flag, Integer, Number, Row, Setting, Several, Template
 from tests.conftest import FOLDER
 
 # Places, names of other things, and what only takes time.

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-import train
+from coop_cmp.cli import train
 from tests.conftest import FOLDER, SHORT
 
 METHOD = ("--trainer", "CoOp_CMP", "--backbone", "TinyCLIP", "--seed", "1", *FOLDER)

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-import train
-from coop_cmp.cli import guarded
-from coop_cmp.clip import store
-from coop_cmp.commands import sweep
-from coop_cmp.glyph import pretrain
+from coop_cmp.cli import sweep, train
+from coop_cmp.cli.guarded import guarded
+from coop_cmp.features import store
 from coop_cmp.metrics import __main__ as metrics
 from tests.faults.cases import CASES, Case
+from tools.glyphclip import pretrain
 
 PROGRAMS: dict[str, Callable[[], int]] = {
     "train": train.run,

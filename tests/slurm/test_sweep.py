@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from coop_cmp.results.project import Project
-from coop_cmp.sweep.grid import Grid
+from coop_cmp.runs.grid import Grid
+from coop_cmp.runs.project import Project
 from coop_cmp.sweep.launcher import Settings
 from coop_cmp.sweep.slurm.submission import submit
 from tests.slurm.cluster import NODE, Cluster

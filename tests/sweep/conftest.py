@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
-import datasets  # noqa: F401 - registers them
-import trainers  # noqa: F401 - declares them
+import coop_cmp.datasets
+import coop_cmp.trainers  # noqa: F401 - declares them
 
 # Behaves as the file "behaviour.json" beside it says, by the run's seed: a list of what to do at
 # each call, the last for all later calls. Adds a line to "calls.txt" per call.
 FAKE_TRAIN = """
 import argparse, json, os, signal, sys, time
 from pathlib import Path
-from coop_cmp.config import pairs, resolve
+from coop_cmp.config.resolve import pairs, resolve
 from coop_cmp.errors import UserError
-from coop_cmp.results.identity import claim, flatten, identify, read_identity
-from coop_cmp.results.records import REQUIRED_METRICS
-from coop_cmp.settings import read_declarations
+from coop_cmp.runs.identity import claim, flatten, identify, read_identity
+from coop_cmp.runs.records import REQUIRED_METRICS
+from coop_cmp.config import read_declarations
 
 read_declarations(Path(__file__).parent / "trainers")
 
@@ -143,7 +143,7 @@ def start_sweep(root: Path, *more: str, ignore: int | None = None) -> subprocess
         if ignore is not None:
             signal.signal(ignore, signal.SIG_IGN)
 
-    command = [sys.executable, "-m", "coop_cmp.commands.sweep", *arguments(root, *more)]
+    command = [sys.executable, "-m", "coop_cmp.cli.sweep", *arguments(root, *more)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(
         command,

@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-import datasets  # noqa: F401 - registers them
-from coop_cmp.commands.sweep import main
+import coop_cmp.datasets  # noqa: F401 - registers them
+from coop_cmp.cli.sweep import main
 from coop_cmp.errors import UserError
-from coop_cmp.results.project import Project
-from coop_cmp.results.run import Run
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.run import Run
 from coop_cmp.sweep.devices import environment_for, visible_gpus
 from tests.sweep.conftest import arguments, calls
 

@@ -1,13 +1,13 @@
-"""coop_cmp/sweep/grid.py: from a grid to single runs."""
+"""coop_cmp/runs/grid.py: from a grid to single runs."""
 
 from __future__ import annotations
 
 import pytest
 
-import datasets  # noqa: F401 - registers them
-from coop_cmp.commands.sweep import main
+import coop_cmp.datasets  # noqa: F401 - registers them
+from coop_cmp.cli.sweep import main
 from coop_cmp.errors import UserError
-from coop_cmp.sweep.grid import Grid, parse_grid
+from coop_cmp.runs.grid import Grid, parse_grid
 from tests.sweep.conftest import arguments, calls
 
 

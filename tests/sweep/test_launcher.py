@@ -10,10 +10,10 @@ import sys
 
 import pytest
 
-import datasets  # noqa: F401 - registers them
-from coop_cmp.commands.sweep import main
-from coop_cmp.results.project import Project
-from coop_cmp.results.run import Run
+import coop_cmp.datasets  # noqa: F401 - registers them
+from coop_cmp.cli.sweep import main
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.run import Run
 from coop_cmp.sweep.lock import RunLock
 from coop_cmp.sweep.process import ForkedProcess
 from tests.sweep.conftest import arguments, behave, calls, start_sweep, wait_until

@@ -13,17 +13,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import datasets  # noqa: F401 - registers them
-from coop_cmp.commands.sweep import main
+import coop_cmp.datasets  # noqa: F401 - registers them
+from coop_cmp.cli.sweep import main
 from coop_cmp.report.summary import figure, summary
-from coop_cmp.results.project import Project
-from coop_cmp.results.run import Run
-from coop_cmp.sweep.grid import Grid
+from coop_cmp.runs.grid import Grid
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.run import Run
 from coop_cmp.sweep.process import Attempt, Trial
 from coop_cmp.sweep.progress import Progress
 from coop_cmp.sweep.timing import Estimator, duration, kind_of
 from tests.conftest import ROOT
-from tests.runs import finish, finish_with
+from tests.made_runs import finish, finish_with
 from tests.sweep.conftest import arguments, behave, calls
 
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-import datasets  # noqa: F401 - registers them
-import trainers  # noqa: F401 - declares them
-from coop_cmp.commands.sweep import main
+import coop_cmp.datasets
+import coop_cmp.trainers  # noqa: F401 - declares them
+from coop_cmp.cli.sweep import main
+from coop_cmp.config import METHODS
 from coop_cmp.errors import UserError
-from coop_cmp.results.project import Project
-from coop_cmp.results.run import Run
-from coop_cmp.settings import METHODS
-from coop_cmp.sweep.grid import read_grids
-from tests.runs import finish
+from coop_cmp.runs.grid import read_grids
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.run import Run
+from tests.made_runs import finish
 from tests.sweep.conftest import arguments, behave, calls
 
 

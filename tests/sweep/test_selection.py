@@ -10,15 +10,15 @@ import pandas as pd
 import pytest
 from dassl.data.datasets import DATASET_REGISTRY
 
-import datasets  # noqa: F401 - registers them
-from coop_cmp.commands import selection
-from coop_cmp.commands.selection import NO_VALIDATION, Candidate, choose, collect, describe
-from coop_cmp.commands.selection import main as select
+import coop_cmp.datasets  # noqa: F401 - registers them
+from coop_cmp.cli import selection
+from coop_cmp.cli.selection import NO_VALIDATION, Candidate, choose, collect, describe
+from coop_cmp.cli.selection import main as select
+from coop_cmp.datasets.base import FewShotDataset
 from coop_cmp.errors import UserError
-from coop_cmp.results.project import Project
-from coop_cmp.results.run import Run
-from datasets.base import FewShotDataset
-from tests.runs import finish_with
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.run import Run
+from tests.made_runs import finish_with
 from tests.sweep.conftest import arguments, calls
 
 

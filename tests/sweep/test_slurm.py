@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from coop_cmp.commands.sweep import main
+from coop_cmp.cli.sweep import main
 from coop_cmp.errors import UserError
-from coop_cmp.results.project import Project
-from coop_cmp.sweep.grid import Grid
+from coop_cmp.runs.grid import Grid
+from coop_cmp.runs.project import Project
 from coop_cmp.sweep.launcher import Settings
 from coop_cmp.sweep.lock import RunLock
 from coop_cmp.sweep.slurm import attach, job, queue

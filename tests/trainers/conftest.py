@@ -15,10 +15,10 @@ from dassl.config import get_cfg_default
 from dassl.engine import TRAINER_REGISTRY, SimpleTrainer
 from safetensors.torch import save_file
 
-import coop_cmp.evaluator  # noqa: F401
-import trainers  # noqa: F401
+import coop_cmp.runs.evaluator
+import coop_cmp.trainers  # noqa: F401
 from coop_cmp.clip import add_models
-from coop_cmp.config import extend_cfg
+from coop_cmp.config.resolve import extend_cfg
 
 CLASSES = ["cat", "golden_retriever", "kite (bird of prey)", "tench", "2012 BMW M3 coupe"]
 METHODS = ["CoOp", "CoCoOp", "ProDA", "MaPLe", "KgCoOp", "CLIPFT"]

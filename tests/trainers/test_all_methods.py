@@ -10,11 +10,11 @@ from dassl.engine import TRAINER_REGISTRY
 from coop_cmp.clip import LoadedCLIP
 from coop_cmp.errors import UserError
 from coop_cmp.losses.names import TERMS
+from coop_cmp.trainers.cocoop import ConditionalPromptLearner
+from coop_cmp.trainers.coop import PromptLearner
+from coop_cmp.trainers.maple import MultiModalPromptLearner
+from coop_cmp.trainers.proda import PromptDistribution
 from tests.trainers.conftest import METHODS, steps
-from trainers.cocoop import ConditionalPromptLearner
-from trainers.coop import PromptLearner
-from trainers.maple import MultiModalPromptLearner
-from trainers.proda import PromptDistribution
 
 SOME_NAMES = ["cat", "dog", "ox"]
 

@@ -9,8 +9,8 @@ from torch import nn
 
 from coop_cmp.clip import load_clip, read_state_dict
 from coop_cmp.errors import UserError
+from coop_cmp.trainers.clipft import contrastive_loss
 from tests.trainers.conftest import CLASSES, steps
-from trainers.clipft import contrastive_loss
 
 ADAMW = (
     "OPTIM.NAME",

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from coop_cmp.checkout.twins import TermMixin, scope_of
 from coop_cmp.losses.names import TERMS, settings_of
-from coop_cmp.penalty import TermMixin, scope_of
+from coop_cmp.trainers.base import PromptTrainer
 from tests.fake_gpu import CUDA, fake_gpu, on_fake_gpu
 from tests.trainers.conftest import CLASSES, METHODS, steps
-from trainers.base import PromptTrainer
 
 TWINS = [f"{method}_CMP" for method in METHODS]  # their step runs the baseline's
 

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from coop_cmp import CMPenalty, cmp_loss
 from coop_cmp.clip import load_clip
 from coop_cmp.errors import UserError
+from coop_cmp.trainers.proda import margin_variance
 from tests.trainers import plain
 from tests.trainers.conftest import CLASSES, loss_and_gradients, steps
-from trainers.proda import margin_variance
 
 ALL = ("TRAINER.PRODA.PROMPT_BS", 8)
 
@@ -131,7 +131,7 @@ def test_a_small_memory_budget_drops_no_prompt(build):
 
 
 def test_the_passes_of_a_step_share_the_memory(build, monkeypatch):
-    monkeypatch.setattr("trainers.base.activation_budget", lambda device: 400 << 20)
+    monkeypatch.setattr("coop_cmp.trainers.base.activation_budget", lambda device: 400 << 20)
     assert build("CoOp").model.text_encoder.budget == 400 << 20
     assert build("ProDA", "MODEL.TEXT_BUDGET_MB", 8).model.text_encoder.budget == 2 << 20
     trainer, passes = build("ProDA", *ALL), []

@@ -12,15 +12,15 @@ import torch
 import yaml
 from torch import nn
 
+from coop_cmp.config import SETTINGS
 from coop_cmp.errors import UserError
-from coop_cmp.settings import SETTINGS
+from coop_cmp.trainers.cocoop import ConditionalPromptLearner
+from coop_cmp.trainers.coop import PromptLearner
+from coop_cmp.trainers.maple import MultiModalPromptLearner
+from coop_cmp.trainers.proda import PromptDistribution
 from tests.conftest import ROOT
 from tests.trainers.conftest import steps
 from tests.trainers.test_devices import traced_step
-from trainers.cocoop import ConditionalPromptLearner
-from trainers.coop import PromptLearner
-from trainers.maple import MultiModalPromptLearner
-from trainers.proda import PromptDistribution
 
 NAMES = ["cat", "dog", "tree"]
 

@@ -10,8 +10,8 @@ from coop_cmp.clip import clean, template_of
 from coop_cmp.errors import UserError
 from coop_cmp.losses import function_of
 from coop_cmp.losses.names import TERMS
+from coop_cmp.trainers.reference import ZeroShotReference
 from tests.trainers.conftest import CLASSES, METHODS, steps
-from trainers.reference import ZeroShotReference
 
 NEEDY = [name for name, term in TERMS.items() if term.needs]
 ADDED = [name for name, term in TERMS.items() if not term.replaces]

@@ -15,13 +15,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from coop_cmp.checkout.plugin import twins
+from coop_cmp.checkout.twins import plug
 from coop_cmp.clip import LoadedCLIP, many_views
-from coop_cmp.config import resolve
+from coop_cmp.config.resolve import resolve
 from coop_cmp.errors import UserError
-from coop_cmp.penalty import plug
-from coop_cmp.plugin import twins
-from coop_cmp.results.records import read_results
-from coop_cmp.tuning import (
+from coop_cmp.runs.records import read_results
+from coop_cmp.trainers.base import PromptedCLIP
+from coop_cmp.trainers.tpt import CTPT, TPT, TunedCLIP
+from coop_cmp.trainers.tuning import (
     confident_logits,
     dispersion,
     first_step,
@@ -32,8 +34,6 @@ from tests.conftest import ROOT
 from tests.fake_gpu import CUDA, fake_gpu, on_fake_gpu
 from tests.small_clip import small_clip, tokenizer
 from tests.trainers import plain_tpt
-from trainers.base import PromptedCLIP
-from trainers.tpt import CTPT, TPT, TunedCLIP
 
 NAMES = ["cat", "dog house", "tall red bus stop", "kite", "grand piano", "tree"]
 WEIGHT = 3.0
@@ -173,7 +173,7 @@ def test_all_but_the_gradient_reads_nothing_back_from_a_gpu(precision, build, mo
         assert (text.device.type, text.dtype) == ("cuda", torch.float32)
         return torch.zeros(len(views), *context.shape, device=views.device)
 
-    monkeypatch.setattr("trainers.tpt.first_gradients", gradients)
+    monkeypatch.setattr("coop_cmp.trainers.tpt.first_gradients", gradients)
     trainer = build("CTPT", "TRAINER.TPT.PREC", precision, "OPTIM.NAME", "adamw")
     mode = FakeTensorMode()
     trainer.device, trainer.model = CUDA, on_fake_gpu(trainer.model, mode)
@@ -265,7 +265,7 @@ def test_wrong_settings_are_refused_before_any_image_is_read(options, message, r
 
 
 def test_prompts_that_do_not_fit_in_the_text_budget_are_refused(monkeypatch):
-    monkeypatch.setattr("trainers.base.activation_budget", lambda device: 1000)
+    monkeypatch.setattr("coop_cmp.trainers.base.activation_budget", lambda device: 1000)
     with pytest.raises(UserError, match=r"6 classes do not fit .* MODEL\.TEXT_BUDGET_MB higher"):
         model_of(budget_mb=0)
 

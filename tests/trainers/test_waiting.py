@@ -13,9 +13,9 @@ import torch
 from dassl.utils.checkpoint import load_optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.test_text import kernels
+from coop_cmp.trainers.base import fused, grad_scaler
+from tests.clip.test_text import kernels
 from tests.trainers.conftest import METHODS, random_batches
-from trainers.base import fused, grad_scaler
 
 
 class HostReads(TorchDispatchMode):

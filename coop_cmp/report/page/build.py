@@ -16,7 +16,7 @@ from coop_cmp.report.page.missing import Missing, find_missing
 from coop_cmp.report.page.records import mixtures, records, warnings
 from coop_cmp.report.page.rows import Row, rows_of
 from coop_cmp.report.summary import COLUMNS
-from coop_cmp.results.project import Project
+from coop_cmp.runs.project import Project
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,7 @@ from coop_cmp.metrics.ranked import risk_coverage_curve
 from coop_cmp.metrics.samples import BLOCK_ELEMENTS
 from coop_cmp.report.page.rows import Row
 from coop_cmp.report.runs import StoredRun
-from coop_cmp.results import OUTCOMES_FILE, Outcomes, Predictions, read_outcomes
+from coop_cmp.runs import OUTCOMES_FILE, Outcomes, Predictions, read_outcomes
 
 TEMPERATURES = tuple(2 ** (step / 10) for step in range(-20, 21))
 """From a quarter to four, with 1 in the middle."""

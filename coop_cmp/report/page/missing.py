@@ -11,10 +11,10 @@ from typing import Any
 
 from coop_cmp.errors import UserError
 from coop_cmp.report.page.rows import Row
-from coop_cmp.results import RESULTS_FILE, Identity, read_identity
-from coop_cmp.results.identity import CALIBRATOR, RUN_FILE
-from coop_cmp.results.project import Project
-from coop_cmp.results.run import Run
+from coop_cmp.runs import RESULTS_FILE, Identity, read_identity
+from coop_cmp.runs.identity import CALIBRATOR, RUN_FILE
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.run import Run
 
 LOGS = ("sweep.log", "log.txt")
 LOG_END = 4096

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from coop_cmp.errors import UserError
 from coop_cmp.report.runs import FREE_OVER, StoredRun
 from coop_cmp.report.summary import COLUMNS, counterparts, plain_runs
-from coop_cmp.results import PREDICTIONS_FILE, Comparer, Difference, corrected
-from coop_cmp.results.frame import LABELS, is_setting
+from coop_cmp.runs import PREDICTIONS_FILE, Comparer, Difference, corrected
+from coop_cmp.runs.frame import LABELS, is_setting
 
 if TYPE_CHECKING:
     import pandas as pd

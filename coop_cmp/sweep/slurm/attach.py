@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from coop_cmp.results.project import Project
-from coop_cmp.results.run import Run
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.run import Run
 from coop_cmp.sweep.failures import Failure, report_failures
 from coop_cmp.sweep.launcher import Settings
 from coop_cmp.sweep.process import tail

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from coop_cmp.results.project import Project
-from coop_cmp.results.run import Run
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.run import Run
 from coop_cmp.sweep.failures import Failure
 from coop_cmp.sweep.launcher import Launcher
 from coop_cmp.sweep.process import import_for_runs

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from coop_cmp.errors import UserError
-from coop_cmp.results.run import Run
+from coop_cmp.runs.run import Run
 from coop_cmp.sweep.timing import Estimator, duration, kind_of
 
 PACKED = 3600.0  # seconds: short runs share a job up to this expected length

@@ -24,8 +24,8 @@ from typing import Any
 
 from coop_cmp.errors import UserError
 from coop_cmp.files import write_json
-from coop_cmp.results.project import Project
-from coop_cmp.results.run import Run
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.run import Run
 from coop_cmp.sweep.failures import Failure
 from coop_cmp.sweep.launcher import Settings
 from coop_cmp.sweep.slurm import queue

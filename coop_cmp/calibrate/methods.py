@@ -1,0 +1,200 @@
+"""The calibrators by name, applied to stored runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from coop_cmp.calibrate.affine import fit_dirichlet, fit_vector
+from coop_cmp.calibrate.dac import DAC, class_factors
+from coop_cmp.calibrate.onevsrest import fit_histogram, fit_isotonic
+from coop_cmp.calibrate.runs import Archive, Calibrated, StoredRun
+from coop_cmp.calibrate.sals import scale_to_zero_shot
+from coop_cmp.calibrate.temperature import PRIOR, Temperature, fit_temperature
+from coop_cmp.errors import UserError
+from coop_cmp.runs.run import LABEL_FREE
+
+FITS: dict[str, Callable[..., Callable[[np.ndarray], np.ndarray]]] = {
+    "vector": fit_vector,
+    "dirichlet": fit_dirichlet,
+    "isotonic": fit_isotonic,
+    "histogram": fit_histogram,
+}
+METHODS = ("temperature", *FITS, *LABEL_FREE)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where a calibrator looks for what it needs.
+
+    Attributes:
+        archive: The runs among which it searches.
+        labels: ``val``, ``map``, ``crossfit`` or ``fixed:T``.
+        fit: Runs with the labels to fit on; empty for a search.
+        zero_shot: The run of zero-shot CLIP on the same images; None for a search.
+    """
+
+    archive: Archive
+    labels: str = "val"
+    fit: Sequence[StoredRun] = ()
+    zero_shot: StoredRun | None = None
+
+
+def calibrate(method: str, run: StoredRun, sources: Sources) -> Calibrated:
+    """Calibrate a stored run.
+
+    Raises:
+        UserError: What the method needs is not there, or must not be used.
+    """
+    if method == "sals":
+        return _sals(run, sources)
+    if method == "dac":
+        return _dac(run, sources)
+    kind, _, value = sources.labels.partition(":")
+    if kind == "fixed":
+        return _fixed(method, value)
+    fitted_on = list(sources.fit) or find_labels(run, sources)
+    for source in fitted_on:
+        refuse_as_source(source, run)
+    logits = np.concatenate([source.predictions.logits for source in fitted_on])
+    labels = np.concatenate([source.predictions.labels for source in fitted_on])
+    name = method if kind == "val" else f"{method}-{kind}"
+    if method == "temperature":
+        found = fit_temperature(logits, labels, PRIOR if kind == "map" else None)
+        return _scaled(found, name, kind)
+    if kind == "map":
+        raise UserError(f"--labels map is a prior of the temperature; {method} has none")
+    if any(source.predictions.classnames != run.predictions.classnames for source in fitted_on):
+        raise UserError(
+            f"{method} has values for each class, and {run.folder} has other classes than those it "
+            "would be fitted on; temperature, SaLS and DAC can be used there"
+        )
+    fitted = FITS[method](logits, labels)
+    notes = (f"{method} fitted on {len(labels)} labels",)
+    return Calibrated(fitted, name, kind, len(labels), notes=notes)
+
+
+def find_labels(run: StoredRun, sources: Sources) -> list[StoredRun]:
+    """The runs whose labels may be fitted on."""
+    kind = sources.labels
+    if kind == "train":
+        raise UserError(
+            "--labels train: a model is right on nearly all images it was trained on, so the best "
+            "temperature there runs to 0 and every other calibrator to certainty; use val (the "
+            "few-shot validation images) or crossfit (shots held out in turn)"
+        )
+    if kind == "crossfit":
+        return _folds(run, sources.archive)
+    if kind not in ("val", "map"):
+        raise UserError(f"--labels must be val, map, crossfit or fixed:T, got {kind!r}")
+    found = sources.archive.validation(run)
+    if len(found) != 1:
+        problem = "no test" if not found else f"{len(found)} tests"
+        raise UserError(
+            f"{run.folder}: {problem} of its model on the validation part below "
+            f"{sources.archive.root}; make one (train.py --eval-only --model-dir <the training> "
+            "... TEST.SPLIT val, or main.sh and sweep.sh with --validate), or name it with --fit"
+        )
+    return found
+
+
+def refuse_as_source(source: StoredRun, run: StoredRun) -> None:
+    """Refuse labels that must not be fitted on: of training images, or of those under test."""
+    if source.split == "train":
+        find_labels(run, Sources(Archive(run.folder), "train"))
+    if source.split != "val":
+        raise UserError(
+            f"{source.folder}: a test on the {source.split} part; its labels are for testing, fit "
+            "on a run with TEST.SPLIT val"
+        )
+    if source.record["images"] is not None and source.record["images"] == run.record["images"]:
+        raise UserError(f"{source.folder}: these are the images that {run.folder} is tested on")
+
+
+def _folds(run: StoredRun, archive: Archive) -> list[StoredRun]:
+    found = {fold.settings["DATASET.FOLD"]: fold for fold in archive.folds(run)}
+    for parts in sorted({name.partition("/")[2] for name in found}):
+        wanted = [f"{part}/{parts}" for part in range(1, int(parts) + 1)]
+        if all(name in found for name in wanted):
+            return [found[name] for name in wanted]
+    raise UserError(
+        f"{run.folder}: --labels crossfit needs the same training on parts of its shots, tested on "
+        "the shots left out: train.py with DATASET.FOLD 1/4 TEST.SPLIT val, then 2/4, 3/4, 4/4; "
+        f"found {', '.join(sorted(found)) or 'none'} below {archive.root}"
+    )
+
+
+def _fixed(method: str, value: str) -> Calibrated:
+    if method != "temperature":
+        raise UserError(f"--labels fixed:T gives a temperature; {method} takes none")
+    try:
+        temperature = float(value)
+    except ValueError:
+        temperature = 0.0
+    if not 0 < temperature < float("inf"):
+        raise UserError(f"--labels fixed:T needs a number above 0, such as fixed:1.16, got {value}")
+    name = f"temperature-fixed{temperature:g}"
+    return _scaled(Temperature(temperature), name, f"fixed:{temperature:g}")
+
+
+def _scaled(found: Temperature, name: str, source: str) -> Calibrated:
+    numbers = {"temperature": found.value, "temperature_error": found.error}
+    note = f"T = {found.value:.4g}"
+    if found.labels:
+        note += f", standard error {found.error:.1%} of it, from {found.labels} labels"
+    return Calibrated(found, name, source, found.labels, numbers, (note,))
+
+
+def _sals(run: StoredRun, sources: Sources) -> Calibrated:
+    zero_shot = sources.zero_shot or _one(
+        sources.archive.zero_shot(run), run, sources, "a test of ZeroshotCLIP on the same images"
+    )
+    if zero_shot.record["images"] != run.record["images"] or not np.array_equal(
+        zero_shot.predictions.labels, run.predictions.labels
+    ):
+        raise UserError(f"{zero_shot.folder}: other images than those of {run.folder}")
+    notes = ("scaled to the range of zero-shot logits",)
+    return Calibrated(scale_to_zero_shot, "sals", "none", notes=notes, zero_shot=zero_shot)
+
+
+def _dac(run: StoredRun, sources: Sources) -> Calibrated:
+    if run.settings.get("DATASET.SUBSAMPLE_CLASSES") != "new":
+        raise UserError(
+            f"{run.folder}: DAC is for new classes (DATASET.SUBSAMPLE_CLASSES new); on the classes "
+            "of the training it changes nothing"
+        )
+    archive = sources.archive
+    base = _one(archive.training(run), run, sources, "the training on the base classes")
+    zero_shot = sources.zero_shot or _one(
+        archive.zero_shot(run), run, sources, "a test of ZeroshotCLIP on the same images"
+    )
+    zero_shot_base = _one(
+        archive.zero_shot(run, "base"), run, sources, "a test of ZeroshotCLIP on the base classes"
+    )
+    tuned, plain, tuned_base, plain_base = (
+        _text_features(r) for r in (run, zero_shot, base, zero_shot_base)
+    )
+    factors = class_factors(tuned, plain, tuned_base, plain_base)
+    notes = (f"mean factor {factors.mean():.3f}",)
+    numbers = {"dac_factor": float(factors.mean())}
+    return Calibrated(DAC(factors), "dac", "none", 0, numbers, notes)
+
+
+def _text_features(run: StoredRun) -> np.ndarray:
+    if run.predictions.text_features is None:
+        raise UserError(
+            f"{run.folder}: its predictions hold no text features, which DAC compares; methods "
+            "whose classifier depends on the image have none"
+        )
+    return run.predictions.text_features
+
+
+def _one(found: list[StoredRun], run: StoredRun, sources: Sources, what: str) -> StoredRun:
+    # Zero-shot CLIP has no seed, so several runs of it are one; trainings are told by their digest.
+    if not found:
+        raise UserError(
+            f"{run.folder}: needs {what}, and there is none below {sources.archive.root}"
+        )
+    return found[0]

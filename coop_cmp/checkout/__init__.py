@@ -1,0 +1,1 @@
+"""Other people's checkouts: their trainers with training-time terms, recorded and tried out."""

@@ -1,0 +1,40 @@
+"""``python -m coop_cmp.cli.results output``: all runs below a directory, as a table or as CSV."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from tabulate import tabulate
+
+from coop_cmp.cli.guarded import guarded
+from coop_cmp.runs.frame import LABELS, load
+
+METRICS = ("accuracy", "ece", "nll")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; what could not be read goes to stderr."""
+    parser = argparse.ArgumentParser(prog="python -m coop_cmp.cli.results", description=__doc__)
+    parser.add_argument("output", help="a directory with runs somewhere below it")
+    parser.add_argument("--csv", action="store_true", help="every setting, metric and circumstance")
+    args = parser.parse_args(arguments)
+    frame = load(args.output)
+    for problem in frame.attrs["problems"]:
+        print(f"left out: {problem}", file=sys.stderr)
+    if args.csv:
+        frame.to_csv(sys.stdout)
+        return 0
+    if not len(frame):
+        print(f"0 runs below {args.output}")
+        return 0
+    telling = [name for name in LABELS if frame[name].nunique(dropna=False) > 1]
+    shown = frame[[*telling, *METRICS]]
+    print(tabulate(shown.values.tolist(), list(shown), tablefmt="github", floatfmt=".4f"))
+    print(f"{len(frame)} runs; --csv has every setting, metric and circumstance.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main))

@@ -1,0 +1,173 @@
+"""``python -m coop_cmp.cli.selection``: the line search for lambda.
+
+Every weight is trained with every seed, tested on the few-shot validation part, and the one with
+the lowest mean error there is chosen, the method without the penalty being one of the candidates.
+The test set has no say; what it would have chosen is shown to tell how far the choice can be
+trusted: a validation part of a few images per class measures calibration only roughly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import mean
+from typing import TYPE_CHECKING
+
+from tabulate import tabulate
+
+from coop_cmp.cli.grid_options import (
+    add_grid_arguments,
+    add_launch_arguments,
+    add_project_arguments,
+    axes_of,
+    execute,
+    project_of,
+)
+from coop_cmp.cli.guarded import guarded
+from coop_cmp.errors import UserError
+from coop_cmp.losses.names import split_trainer, twin_of
+from coop_cmp.report.summary import change, counterparts, figure, plain_runs
+from coop_cmp.runs.compare import Comparer
+from coop_cmp.runs.grid import parse_grid
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.run import LAMBDAS, Run, number_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+METRICS = ("ece", "ace", "mce", "weighted_mce")
+NO_VALIDATION = ("ImageNet", "DigitsNoise", "DigitsBlur", "DigitsRotate", "DigitsInvert")
+"""How the names of data sets begin that have no validation part besides their test set."""
+_ON_TEST_SET = (
+    "{}: its validation part is the test set, and lambda must not be chosen there; choose it on "
+    "another data set"
+)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One weight of the penalty (None: without it) with its runs, by seed.
+
+    Attributes:
+        validation: Rows of the tests on the validation part.
+        test: Rows of the tests on the test set.
+    """
+
+    lam: float | None
+    validation: pd.DataFrame
+    test: pd.DataFrame
+
+    @property
+    def label(self) -> str:
+        return "no penalty" if self.lam is None else number_text(self.lam)
+
+    def values(self, part: str, metric: str) -> list[float]:
+        """The metric of each seed on ``validation`` or ``test``."""
+        return list(getattr(self, part)[metric])
+
+
+def choose(candidates: Sequence[Candidate], part: str, metric: str) -> Candidate:
+    """The candidate with the lowest mean error on ``validation`` or ``test``; of equals the
+    weakest penalty."""
+    return min(candidates, key=lambda c: (mean(c.values(part, metric)), c.lam or 0))
+
+
+def refuse_test_sets(project: Project, datasets: Iterable[str]) -> None:
+    """Raise UserError for a data set on which lambda would be chosen by its test set."""
+    for name in datasets:
+        if project.dataset_names.get(name, "").startswith(NO_VALIDATION):
+            raise UserError(_ON_TEST_SET.format(name))
+
+
+def collect(project: Project, runs: Sequence[Run]) -> dict[Run, list[Candidate]]:
+    """The candidates of each method, by its run without seed and weight.
+
+    Only weights whose runs are complete for all seeds take part.
+
+    Raises:
+        UserError: if the validation part of a data set is its test set.
+    """
+    seeds: dict[Run, list[Run]] = {}
+    for run in (run for run in runs if run.training is None):
+        seeds.setdefault(replace(run, seed=0), []).append(run)
+    found: dict[Run, list[Candidate]] = {}
+    for setting, members in seeds.items():
+        test = project.frame(members)
+        validation = project.frame([replace(run, split="val") for run in members])
+        candidates = found.setdefault(setting.baseline or setting, [])
+        if len(test) < len(members) or len(validation) < len(members):
+            continue
+        # A folder of one's own may have no validation part, which its images alone tell.
+        if set(test["images"]) & set(validation["images"]):
+            raise UserError(_ON_TEST_SET.format(setting.dataset))
+        candidates.append(Candidate(setting.lam, validation, test))
+    return found
+
+
+def describe(method: Run, candidates: Sequence[Candidate], metric: str) -> str:
+    """The search of one method as a table with its verdict."""
+    chosen, best = (choose(candidates, part, metric) for part in ("validation", "test"))
+    name = metric.upper().replace("_", " ")
+    header = ["lambda", f"validation {name}", f"test {name}", "test accuracy", ""]
+    rows = []
+    for candidate in candidates:
+        marks = ["chosen"] if candidate is chosen else []
+        marks += ["best on test"] if candidate is best else []
+        parts = (("validation", metric), ("test", metric), ("test", "accuracy"))
+        figures = [figure(candidate.values(part, key), key) for part, key in parts]
+        rows.append([candidate.label, *figures, ", ".join(marks)])
+    table = tabulate(rows, header, tablefmt="github", disable_numparse=True)
+    verdict = f"{method.trainer} on {method.dataset}, {method.shots} shots: {chosen.label}"
+    if best is chosen:
+        verdict += ", which the test set would have chosen too"
+    else:
+        loss = mean(chosen.values("test", metric)) - mean(best.values("test", metric))
+        verdict += (
+            f"; the test set would have chosen {best.label} (test {name} {100 * loss:.2f} lower)"
+        )
+    return f"{table}\n{verdict}.{_doubt(chosen, candidates, metric)}"
+
+
+def _doubt(chosen: Candidate, candidates: Sequence[Candidate], metric: str) -> str:
+    """Whether the choice can be told from no penalty on the images it was made on."""
+    plain = next((candidate for candidate in candidates if candidate.lam is None), chosen)
+    if plain is chosen:
+        return ""
+    theirs = plain_runs(row for _, row in plain.validation.iterrows())
+    pairs = counterparts((row for _, row in chosen.validation.iterrows()), theirs)
+    found = Comparer().compare(pairs, metric)
+    if found is None or found.holds:
+        return ""
+    return (
+        f" The validation part cannot tell it from no penalty: {change(found, metric)}, "
+        "so it is as good as a guess."
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code: 1 when a run failed."""
+    parser = argparse.ArgumentParser(prog="python -m coop_cmp.cli.selection", description=__doc__)
+    parser.add_argument("--metric", choices=METRICS, default="ece", help="what to minimise")
+    add_grid_arguments(parser)
+    add_project_arguments(parser)
+    add_launch_arguments(parser)
+    args = parser.parse_args(arguments)
+    axes = {"trainers": ["CoOp"], "lambdas": LAMBDAS, "validate": True, **axes_of(args)}
+    baselines = [split_trainer(name)[0] for name in axes["trainers"]]
+    axes["trainers"] = [name for base in baselines for name in (base, twin_of(base))]
+    project = project_of(args)
+    grid = parse_grid(axes, "the command line")
+    refuse_test_sets(project, grid.datasets)
+    runs = grid.runs()
+    complete = execute(args, project, runs)
+    if complete is not None:
+        for method, candidates in collect(project, runs).items():
+            if candidates:
+                print(f"\n{describe(method, candidates, args.metric)}")
+    return 1 if complete is False else 0
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main))

@@ -1,0 +1,202 @@
+"""Train and test a method: CoOp's command line, with the penalty's trainers and clear errors.
+
+Example:
+    python train.py --trainer CoOp_CMP --dataset-config-file configs/datasets/digits.yaml \
+        --config-file configs/trainers/CoOp/glyph.yaml --output-dir out DATASET.NUM_SHOTS 4
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+gc.disable()  # what is imported stays, and looking for garbage among it takes a second
+import open_clip  # noqa: F401
+from dassl.data.datasets import DATASET_REGISTRY
+from dassl.engine import TRAINER_REGISTRY, build_trainer
+from dassl.evaluation.build import EVALUATOR_REGISTRY
+from dassl.utils import collect_env_info, set_random_seed, setup_logger
+from yacs.config import CfgNode
+
+import coop_cmp.datasets
+
+# Importing these registers what they hold.
+import coop_cmp.runs.evaluator
+import coop_cmp.trainers  # noqa: F401
+from coop_cmp.clip import add_models
+from coop_cmp.config.defaults import method_of
+from coop_cmp.config.describe import help_text
+from coop_cmp.config.resolve import pairs, resolve
+from coop_cmp.errors import USER_ERROR, UserError, closest, exit_code, one_line
+from coop_cmp.losses.names import split_trainer
+from coop_cmp.runs.identity import (
+    Training,
+    canonical,
+    claimed,
+    flatten,
+    identify,
+    read_identity,
+)
+from coop_cmp.runs.records import refuse_other_model
+
+gc.freeze()
+gc.enable()
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """CoOp's arguments, and a few more."""
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").split("\n")[0],
+        epilog=help_text(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--root", default="", help="folder that holds the data sets")
+    add("--output-dir", default="", help="where the log, the checkpoints and the results go")
+    add("--resume", default="", help="directory of the run to continue")
+    add("--seed", type=int, default=None, help="seed of a deterministic run, 0 included")
+    add("--source-domains", nargs="+", help="source domains, for data sets that have them")
+    add("--target-domains", nargs="+", help="target domains, for data sets that have them")
+    add("--transforms", nargs="+", help="names of the training transforms")
+    add("--config-file", default="", help="the method's settings, in configs/trainers")
+    add("--dataset-config-file", default="", help="the data set, in configs/datasets")
+    add("--trainer", default="", help="the method, e.g. CoOp or CoOp_CMP")
+    add("--backbone", default="", help="the CLIP model, e.g. ViT-B/16")
+    add("--head", default="", help="the head, for Dassl's own trainers")
+    add("--device", default="", help="cpu, cuda, cuda:1 or mps; default: the best there is")
+    add("--eval-only", action="store_true", help="test a trained model")
+    add("--model-dir", default="", help="directory of the run to test")
+    add("--load-epoch", type=int, help="epoch of the model to test; default: the last")
+    add("--redo", action="store_true", help="replace the run that is in the output directory")
+    add("--no-train", action="store_true", help="build everything, train nothing")
+    add("--no-feature-store", action="store_true", help="encode all images in every run")
+    add("opts", nargs=argparse.REMAINDER, help="KEY VALUE pairs that change the settings")
+    return parser.parse_args(argv)
+
+
+def setup_cfg(args: argparse.Namespace) -> CfgNode:
+    """The settings: defaults, then the data set's file, the method's file, the command line."""
+    files = {
+        "--dataset-config-file": args.dataset_config_file,
+        "--config-file": args.config_file,
+    }
+    flags = {
+        "DATASET.ROOT": args.root,
+        "OUTPUT_DIR": args.output_dir,
+        "RESUME": args.resume,
+        "DATASET.SOURCE_DOMAINS": args.source_domains,
+        "DATASET.TARGET_DOMAINS": args.target_domains,
+        "INPUT.TRANSFORMS": args.transforms,
+        "TRAINER.NAME": args.trainer,
+        "MODEL.BACKBONE.NAME": args.backbone,
+        "MODEL.HEAD.NAME": args.head,
+        "DEVICE": args.device,
+    }
+    given = {key: value for key, value in flags.items() if value}
+    if args.seed is not None:
+        given["SEED"] = args.seed
+    if args.eval_only and not args.output_dir:
+        given["OUTPUT_DIR"] = ""  # a test that names no place only prints
+    if args.no_feature_store:
+        given["MODEL.FEATURE_STORE"] = ""
+    cfg = resolve(ROOT, files, given, pairs(args.opts))
+    check_names(cfg)
+    method = method_of(cfg.TRAINER.NAME)
+    if args.eval_only and not args.model_dir and (method is None or method.trains):
+        raise UserError("--eval-only tests a trained model: name its run with --model-dir")
+    cfg.freeze()
+    return cfg
+
+
+def check_names(cfg: CfgNode) -> None:
+    """Refuse a trainer, data set or evaluator that nobody registered."""
+    for what, option, name, registry in (
+        ("trainer", "--trainer", cfg.TRAINER.NAME, TRAINER_REGISTRY),
+        ("data set", "--dataset-config-file", cfg.DATASET.NAME, DATASET_REGISTRY),
+        ("evaluator", "TEST.EVALUATOR", cfg.TEST.EVALUATOR, EVALUATOR_REGISTRY),
+    ):
+        known = registry.registered_names()
+        if not name:
+            plain = sorted(n for n in known if split_trainer(n)[1] is None)  # not all their twins
+            raise UserError(f"no {what} given ({option}); there are: {', '.join(plain)}")
+        if name not in known:
+            raise UserError(f'unknown {what} "{name}" ({option}){closest(name, known)}')
+    if not cfg.MODEL.BACKBONE.NAME:
+        raise UserError("no backbone given (--backbone or --config-file), e.g. ViT-B/16")
+
+
+def print_args(args: argparse.Namespace, cfg: CfgNode) -> None:
+    """Print the arguments and all settings."""
+    print("***************\n** Arguments **\n***************")
+    for name, value in sorted(vars(args).items()):
+        print(f"{name}: {value}")
+    print(f"************\n** Config **\n************\n{cfg}")
+
+
+def evaluated(args: argparse.Namespace, cfg: CfgNode) -> Training | None:
+    """The run that is tested; None for one that learns itself, or from another codebase."""
+    found = read_identity(args.model_dir) if args.eval_only and args.model_dir else None
+    if found is None:
+        return None
+    given = flatten(cfg)
+    is_same_method = method_of(cfg.TRAINER.NAME) == method_of(found.settings["TRAINER.NAME"])
+    for key, trained in found.term.items() if is_same_method else ():
+        if canonical(given.get(key)) != trained:
+            raise UserError(
+                f'"{args.model_dir}" was trained with {key} {trained}, not {given.get(key)}: give '
+                "the same, or its results would stand under another name"
+            )
+    return found.as_training(args.load_epoch)
+
+
+def main(args: argparse.Namespace) -> None:
+    """Run what the arguments ask for."""
+    add_models(ROOT / "configs" / "models")
+    cfg = setup_cfg(args)
+    identity = identify(flatten(cfg), evaluated(args, cfg))
+    for key in pairs(args.opts):
+        if key.startswith("TRAINER.") and key not in identity.settings:
+            print(f"Note that {cfg.TRAINER.NAME} does not use {key}")
+    kept = cfg.OUTPUT_DIR and not args.no_train
+    with claimed(cfg.OUTPUT_DIR, identity, args.redo) if kept else nullcontext():
+        work(args, cfg)
+
+
+def work(args: argparse.Namespace, cfg: CfgNode) -> None:
+    """Train or test."""
+    if cfg.SEED >= 0:
+        print(f"Setting fixed seed: {cfg.SEED}")
+        set_random_seed(cfg.SEED)
+    setup_logger(cfg.OUTPUT_DIR or None)
+    print_args(args, cfg)
+    print(f"Collecting env info ...\n** System info **\n{collect_env_info()}\n")
+    trainer = build_trainer(cfg)
+    if args.eval_only:
+        trainer.load_model(args.model_dir, epoch=args.load_epoch)
+        if cfg.OUTPUT_DIR:
+            refuse_other_model(cfg.OUTPUT_DIR, trainer.facts()["checkpoint"])
+        trainer.test()
+    elif not args.no_train:
+        trainer.train()
+
+
+def run(argv: list[str] | None = None) -> int:
+    """The command: 0, or after a mistake of the user's or the system's its code and one line."""
+    try:
+        main(parse_args(argv))
+    except (UserError, OSError) as error:
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        return exit_code(error)
+    except FloatingPointError as error:  # raised by Dassl for a loss that is not finite
+        print(f"error: {error}: lower OPTIM.LR, or the weight of a loss term", file=sys.stderr)
+        return USER_ERROR
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run())

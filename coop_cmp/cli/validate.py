@@ -1,0 +1,191 @@
+"""``bash scripts/validate.sh``: compare weights, data and accuracies with the published ones."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from coop_cmp.cli.grid_options import (
+    add_launch_arguments,
+    add_project_arguments,
+    execute,
+    project_of,
+)
+from coop_cmp.cli.guarded import guarded
+from coop_cmp.config.defaults import OPENAI_NAMES
+from coop_cmp.errors import UserError
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.records import RESULTS_FILE, read_results
+from coop_cmp.runs.run import Run
+
+CAUSES = {
+    "weights": "an incomplete download, or the weights of another release: fetch the file again",
+    "zero_shot": (
+        "another prompt (DATASET.TEMPLATE), class names that are not CLIP's curated ones "
+        "(ImageNet's classnames.txt), bilinear instead of bicubic interpolation, a split file of "
+        "one's own, or a backbone without QuickGELU"
+    ),
+    "coop_16_shots": (
+        "other epochs (200 at 16 shots, 50 on ImageNet), another split file, a single seed (they "
+        "differ by a point), or prompts kept in half precision (MODEL.LEARNABLE_DTYPE)"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """What was expected of one thing, and what came."""
+
+    what: str
+    kind: str
+    expected: float | str | None
+    got: float | str
+    tolerance: float = 0.0
+    sure: str = ""
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it is within the tolerance; None where nothing is published."""
+        if self.expected is None:
+            return None
+        if isinstance(self.expected, str) or isinstance(self.got, str):
+            return self.expected == self.got
+        return abs(self.expected - self.got) <= self.tolerance + 1e-9
+
+    def __str__(self) -> str:
+        if isinstance(self.expected, str) or isinstance(self.got, str):
+            numbers = f"expected {str(self.expected)[:12]}, got {str(self.got)[:12]}"
+        elif self.expected is None:
+            numbers = f"got {self.got:.2f}, no published number here"
+        else:
+            source = f" ({self.sure})" if self.sure else ""
+            numbers = f"expected {self.expected:.2f} ± {self.tolerance:g}{source}"
+            numbers += f", got {self.got:.2f}"
+        verdict = {True: "ok     ", False: "DIFFERS", None: "-      "}[self.fits]
+        hint = "" if self.fits is not False else f"\n        usual causes: {CAUSES[self.kind]}"
+        return f"{verdict} {self.what}: {numbers}{hint}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; 1 if something differs."""
+    parser = argparse.ArgumentParser(prog="bash scripts/validate.sh", description=__doc__)
+    add = parser.add_argument
+    add("--backbone", default="ViT-B/16", help="one of OpenAI's (%(default)s)")
+    add("--weights", default="", help="its file, if it is not to be downloaded")
+    add("--expected", type=Path, metavar="FILE", help="default: configs/validation.yaml")
+    add("--checkpoint", metavar="DIR", help="a CoOp run, ours or published, to test as well")
+    add("--checkpoint-dataset", default="imagenet", help="what it is tested on (%(default)s)")
+    add("--train", action="store_true", help="also train CoOp at 16 shots on the smallest set")
+    add_project_arguments(parser)
+    add_launch_arguments(parser)
+    args = parser.parse_args(arguments)
+    project = project_of(args)
+    published = _published(args.expected or project.root / "configs/validation.yaml")
+    lines = []
+    for line in compare(args, project, published):
+        print(line, flush=True)
+        lines.append(line)
+    bad = sum(line.fits is False for line in lines)
+    print(f"{len(lines)} compared, {bad} differ" if bad else f"{len(lines)} compared, none differs")
+    return 1 if bad else 0
+
+
+def compare(
+    args: argparse.Namespace, project: Project, published: Mapping[str, Any]
+) -> Iterator[Line]:
+    """The lines, each as soon as it is known."""
+    yield weights_line(args.backbone, args.weights)
+    options = (("MODEL.BACKBONE.WEIGHTS", args.weights),) if args.weights else ()
+    there = data_sets(project, published["zero_shot"].get(args.backbone, {}))
+    if not there:
+        print(f"No data set is below {project.data or '--data'}: see scripts/datasets.sh check")
+    runs = [Run(name, "ZeroshotCLIP", args.backbone, options=options) for name in there]
+    for run in runs:
+        yield from _run(args, project, run, "zero_shot", published)
+    if args.checkpoint:
+        base = Run(args.checkpoint_dataset, "CoOp", args.backbone, shots=16, options=options)
+        yield _checkpoint(args, project, base, published)
+    if args.train and there:
+        smallest = min(there, key=lambda name: there[name])
+        run = Run(smallest, "CoOp", args.backbone, shots=16, options=options)
+        yield from _run(args, project, run, "coop_16_shots", published)
+
+
+def weights_line(backbone: str, file: str) -> Line:
+    """Compare the SHA-256 of the weights with the one that is part of their address."""
+    from open_clip.pretrained import get_pretrained_cfg
+
+    from coop_cmp.clip import load_clip
+
+    if backbone not in OPENAI_NAMES:
+        raise UserError(f"--backbone must be one of {', '.join(OPENAI_NAMES)}, got {backbone}")
+    address = get_pretrained_cfg(OPENAI_NAMES[backbone], "openai")["url"]
+    found = load_clip(backbone, file)
+    return Line(f"weights of {backbone}", "weights", address.split("/")[-2], found.digest)
+
+
+def data_sets(project: Project, names: Sequence[str]) -> dict[str, int]:
+    """Those of the data sets that are on disk, with their numbers of training images."""
+    sys.path.insert(0, str(project.root))
+    import_module("coop_cmp.datasets")
+    from dassl.data.datasets import DATASET_REGISTRY
+
+    classes = {name: DATASET_REGISTRY.get(project.dataset_names[name]) for name in names}
+    return {
+        name: kind.sizes.train
+        for name, kind in classes.items()
+        if project.data and Path(project.data, kind.dataset_dir).is_dir()
+    }
+
+
+def accuracy_line(run: Run, kind: str, accuracy: float, published: Mapping[str, Any]) -> Line:
+    """Compare an accuracy in percent with the published one."""
+    node = published[kind]
+    expected = node.get(run.backbone, {}).get(run.dataset)
+    what = f"{kind.replace('_', ' ')} on {run.dataset}"
+    return Line(what, kind, expected, accuracy, node["tolerance"], node["sure"])
+
+
+def _run(
+    args: argparse.Namespace, project: Project, run: Run, kind: str, published: Mapping[str, Any]
+) -> Iterator[Line]:
+    if execute(args, project, [run]) and not args.dry_run:
+        accuracy = 100 * float(project.frame([run])["accuracy"].iloc[0])
+        yield accuracy_line(run, kind, accuracy, published)
+
+
+def _checkpoint(
+    args: argparse.Namespace, project: Project, run: Run, published: Mapping[str, Any]
+) -> Line:
+    """Test a trained prompt, of this or of the CoOp codebase."""
+    command = [sys.executable, *project.command(run)]
+    place = project.output / "validation" / run.path
+    command[command.index("--output-dir") + 1] = str(place)
+    at = command.index("--output-dir")
+    command[at:at] = ["--eval-only", "--model-dir", args.checkpoint, "--redo"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1]
+        raise UserError(f"the test of {args.checkpoint} failed: {last}")
+    accuracy = 100 * read_results(place / RESULTS_FILE)["metrics"]["accuracy"]
+    return accuracy_line(run, "coop_16_shots", accuracy, published)
+
+
+def _published(path: Path) -> Mapping[str, Any]:
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for kind in ("zero_shot", "coop_16_shots"):
+        if not {"tolerance", "sure"} <= set((content or {}).get(kind, {})):
+            raise UserError(f"{path}: expected {kind} with tolerance, sure and a row per backbone")
+    return content
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main))

@@ -1,1 +1,0 @@
-"""GlyphCLIP, the very small CLIP of the embedded default: renderer, captions, pre-training."""

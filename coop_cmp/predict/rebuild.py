@@ -1,0 +1,102 @@
+"""Trainers of finished runs, made again from their settings and without their data."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from dassl.data.data_manager import build_data_loader
+from dassl.data.datasets import Datum
+from dassl.data.transforms import build_transform
+from dassl.engine import TRAINER_REGISTRY
+from torch import Tensor
+
+from coop_cmp.clip import add_models
+from coop_cmp.config.resolve import resolve
+from coop_cmp.errors import UserError, closest
+from coop_cmp.runs.identity import Identity
+
+
+def rebuild(identity: Identity, classnames: list[str], here: dict[str, str], root: Path) -> Any:
+    """The run's trainer for some classes, without its data, with some settings of one's own."""
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    for package in ("coop_cmp.trainers", "coop_cmp.datasets"):  # they register what they hold
+        import_module(package)
+    add_models(root / "configs" / "models")
+    name = identity.settings["TRAINER.NAME"]
+    if name not in TRAINER_REGISTRY.registered_names():
+        hint = closest(name, TRAINER_REGISTRY.registered_names())
+        raise UserError(f"the run's trainer {name} is not in {root / 'trainers'}{hint}")
+    fixed: dict[str, Any] = {
+        "OUTPUT_DIR": "",
+        "MODEL.FEATURE_STORE": "",
+        "DATALOADER.NUM_WORKERS": 0,
+        "TEST.SPLIT": "test",
+        "TEST.FINAL_MODEL": "last_step",
+        "TEST.EVALUATOR": "Classification",
+    }
+    cfg = resolve(root, {}, {}, {**identity.settings, **fixed, **here})
+    cfg.freeze()
+
+    def no_data(trainer: Any) -> None:
+        dataset = SimpleNamespace(classnames=classnames, train_x=[], test=[], image_name=str)
+        trainer.dm = SimpleNamespace(dataset=dataset)
+        trainer.train_loader_x = trainer.val_loader = trainer.test_loader = None
+        trainer.num_classes, trainer.lab2cname = len(classnames), dict(enumerate(classnames))
+
+    kind = TRAINER_REGISTRY.get(name)
+    trainer = type(name, (kind,), {"build_data_loader": no_data})(cfg)
+    trainer.evaluator = _Collector()
+    return trainer
+
+
+def logits_of(trainer: Any, items: Sequence[Datum]) -> np.ndarray:
+    """Logits [N, C] of listed images, by the steps of the trainer's own test."""
+    cfg = trainer.cfg
+    trainer.dm.dataset.test = items
+    with quiet():
+        trainer.test_loader = build_data_loader(
+            cfg,
+            data_source=items,
+            batch_size=cfg.DATALOADER.TEST.BATCH_SIZE,
+            tfm=build_transform(cfg, is_train=False),
+            is_train=False,
+        )
+        trainer.test("test")
+    return torch.cat(trainer.evaluator.logits).numpy()
+
+
+class _Collector:
+    """Stands in the place of a trainer's evaluator and keeps all logits."""
+
+    split: str | None = None
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Any] = {}
+        self.logits: list[Tensor] = []
+
+    def reset(self) -> None:
+        self.logits = []
+
+    def process(self, logits: Tensor, labels: Tensor) -> None:
+        self.logits.append(logits.detach().to("cpu", torch.float32))
+
+    def evaluate(self) -> dict[str, float]:
+        return {"images": float(sum(map(len, self.logits)))}
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep to itself what trainers print."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield

@@ -1,0 +1,145 @@
+"""From a grid (data sets x trainers x backbones x shots x seeds x lambdas) to single runs."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from coop_cmp.errors import UserError, closest
+from coop_cmp.runs.run import DEFAULT_FORM, DEFAULT_LAMBDA, Run, is_twin, is_zero_shot
+
+TAG = r"[A-Za-z0-9][A-Za-z0-9.+-]*"
+# What names of directories end with for other reasons.
+SUFFIXES = r"\d+shots|lambda.*|from|base|new|val|ratio|log"
+
+
+def default_backbone(dataset: str) -> str:
+    """The embedded model for the embedded data sets, the paper's main one for all others."""
+    return "GlyphCLIP" if dataset.startswith(("digits", "glyphs")) else "ViT-B/16"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What a sweep's YAML file holds; each field is a list and a single value is a list of one.
+
+    Args:
+        backbones: empty means GlyphCLIP for digits and glyphs and ViT-B/16 for everything else.
+        targets: data sets on which every trained run is evaluated too.
+        validate: evaluate every trained run on its few-shot validation part too.
+    """
+
+    datasets: tuple[str, ...]
+    trainers: tuple[str, ...] = ("ZeroshotCLIP", "CoOp", "CoOp_CMP")
+    backbones: tuple[str, ...] = ()
+    shots: tuple[int, ...] = (8,)
+    seeds: tuple[int, ...] = (1, 2, 3)
+    lambdas: tuple[float, ...] = (DEFAULT_LAMBDA,)
+    forms: tuple[str, ...] = (DEFAULT_FORM,)
+    targets: tuple[str, ...] = ()
+    validate: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tag: str = ""
+
+    def runs(self) -> list[Run]:
+        """Every run once, a training before its evaluations, one whole seed after another."""
+        return list(dict.fromkeys(self._runs()))
+
+    def _runs(self) -> Iterator[Run]:
+        options = tuple((key, str(value)) for key, value in self.options.items())
+        for dataset, shots, seed in product(self.datasets, self.shots, self.seeds):
+            backbones = self.backbones or (default_backbone(dataset),)
+            for backbone, trainer in product(backbones, self.trainers):
+                base = Run(dataset, trainer, backbone, options=options, tag=self.tag)
+                if is_zero_shot(trainer):
+                    yield base
+                    yield from (replace(base, dataset=target) for target in self.targets)
+                    continue
+                base = replace(base, shots=shots, seed=seed)
+                penalties = product(self.lambdas, self.forms) if is_twin(trainer) else [(None,) * 2]
+                for lam, form in penalties:
+                    run = replace(base, lam=lam, form=form)
+                    yield run
+                    for target in self.targets:
+                        yield replace(run, dataset=target, source=dataset)
+                    if self.validate:
+                        yield replace(run, split="val")
+
+
+def _items(key: str, value: Any, kind: type) -> tuple[Any, ...]:
+    """``value`` as a tuple of ``kind``, whether it came as a list or alone."""
+    values = value if isinstance(value, list | tuple) else [value]
+    for item in values:
+        number = kind is not str and isinstance(item, int | float) and not isinstance(item, bool)
+        exact = number and math.isfinite(item) and item == kind(item)
+        fits = isinstance(item, str) if kind is str else exact
+        if not fits or (number and item < (1 if key == "shots" else 0)):
+            least = {"shots": "whole numbers from 1", "seeds": "whole numbers from 0"}
+            expected = least.get(key, "text" if kind is str else "numbers from 0")
+            raise UserError(f"{key}: expected {expected}, got {item!r}")
+    if not values and key not in ("backbones", "targets"):
+        raise UserError(f"{key}: expected at least one value, got none")
+    return tuple(kind(item) for item in values)
+
+
+def _check_tag(tag: str, where: str) -> None:
+    """Refuse what would leave the run's place, or read as a part of another run's name."""
+    if tag and not re.fullmatch(TAG, tag):
+        raise UserError(f"{where}: tag takes letters, digits, '.', '+' and '-', got {tag!r}")
+    if re.fullmatch(SUFFIXES, tag):
+        raise UserError(f"{where}: the tag {tag!r} reads like a part of other runs' names")
+
+
+def parse_grid(entry: Mapping[str, Any], where: str) -> Grid:
+    """Check one mapping of a grid file.
+
+    Raises:
+        UserError: naming the key, what was expected and what came.
+    """
+    known = [f.name for f in fields(Grid)]
+    kinds = {"shots": int, "seeds": int, "lambdas": float}
+    plain = {"options": Mapping, "validate": bool, "tag": str}
+    values: dict[str, Any] = {}
+    for key, value in entry.items():
+        if key not in known:
+            hint = closest(str(key), known)
+            raise UserError(f"{where}: unknown key {key!r}{hint} (known: {', '.join(known)})")
+        if key in plain:
+            if not isinstance(value, plain[key]):
+                raise UserError(f"{where}: {key} should be a {plain[key].__name__}, got {value!r}")
+            values[key] = value
+            if key == "tag":
+                _check_tag(str(value), where)
+        else:
+            values[key] = _items(key, value, kinds.get(key, str))
+    if "datasets" not in values:
+        raise UserError(f"{where}: names no datasets")
+    return Grid(**values)
+
+
+def read_grids(path: Path, changes: Mapping[str, Any]) -> list[Grid]:
+    """Read a grid file: one mapping, or a list of them whose runs are put together.
+
+    Args:
+        changes: keys that take the place of the file's.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"{path}: not readable as YAML ({reason})") from error
+    entries = content if isinstance(content, list) else [content]
+    if not all(isinstance(entry, Mapping) for entry in entries):
+        raise UserError(f"{path}: expected keys such as datasets and trainers, got {content!r}")
+    return [parse_grid({**entry, **changes}, str(path)) for entry in entries]
+
+
+def all_runs(grids: Iterable[Grid]) -> list[Run]:
+    """The runs of several grids, each once."""
+    return list(dict.fromkeys(run for grid in grids for run in grid.runs()))

@@ -1,0 +1,272 @@
+"""What a run is: every setting that can change its numbers, and digests to compare them by.
+
+``train.py`` notes the identity of a run in its directory before anything else (`claim`), stores it
+with the results, and whoever asks whether a run is done, is the same as another or may be averaged
+with it compares identities and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from coop_cmp.config import METHODS, SETTINGS, is_free
+from coop_cmp.errors import UserError
+from coop_cmp.files import write_json
+from coop_cmp.losses.names import TERMS, split_trainer
+
+RUN_FILE = "run.json"
+CALIBRATOR_FILE = "calibrator.safetensors"
+CALIBRATOR = "CALIBRATOR."  # how the keys of a post-hoc calibrator begin
+_MISSING = "(not set)"
+
+
+@dataclass(frozen=True)
+class Training:
+    """The run whose model an evaluation tests, as far as its directory tells.
+
+    Attributes:
+        dataset: The registered name of the data set it was trained on.
+        digest: Of its settings.
+        group: The same without the seed.
+        pair: The same without seed, training-time term and calibrator.
+        epoch: The epoch that is tested, if not the last or best.
+    """
+
+    dataset: str
+    digest: str
+    group: str
+    pair: str
+    epoch: int | None = None
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The settings of a run that can change a number.
+
+    Attributes:
+        settings: Values by key, such as ``OPTIM.LR``.
+        training: For an evaluation the run that is evaluated; None for a run that learns itself.
+    """
+
+    settings: Mapping[str, Any]
+    training: Training | None = None
+
+    @cached_property
+    def digest(self) -> str:
+        """The same for runs that must give the same numbers."""
+        return self._digest("digest", self.settings)
+
+    @cached_property
+    def group(self) -> str:
+        """The same for runs that differ in their seed alone."""
+        return self._digest("group", self._without("SEED"))
+
+    @cached_property
+    def pair(self) -> str:
+        """The same for a method with and without a term or a calibrator, whatever the seed."""
+        plain = self._without("SEED", CALIBRATOR, *self.term)
+        return self._digest("pair", {**plain, "TRAINER.NAME": self._trainer[0]})
+
+    @property
+    def term(self) -> dict[str, Any]:
+        """The trainer's name and the settings of its training-time term, by key."""
+        term = self._trainer[1]
+        node = f"TRAINER.{TERMS[term].node}." if term else "TRAINER.NAME"
+        return {k: v for k, v in self.settings.items() if k.startswith((node, "TRAINER.NAME"))}
+
+    @property
+    def _trainer(self) -> tuple[str, str | None]:
+        return split_trainer(self.settings["TRAINER.NAME"])
+
+    def _without(self, *beginnings: str) -> dict[str, Any]:
+        return {k: v for k, v in self.settings.items() if not k.startswith(beginnings)}
+
+    def _digest(self, kind: str, settings: Mapping[str, Any]) -> str:
+        tested = [getattr(self.training, kind), self.training.epoch] if self.training else None
+        text = json.dumps([settings, tested], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def as_training(self, epoch: int | None = None) -> Training:
+        """What an evaluation of this run remembers of it."""
+        return Training(self.settings["DATASET.NAME"], self.digest, self.group, self.pair, epoch)
+
+    def as_record(self) -> dict[str, Any]:
+        """As it stands in ``run.json`` and ``results.json``."""
+        return {
+            "settings": dict(self.settings),
+            "training": asdict(self.training) if self.training else None,
+            "digest": self.digest,
+            "group": self.group,
+            "pair": self.pair,
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Identity:
+        """Read what :meth:`as_record` gave.
+
+        Raises:
+            ValueError: It is not whole, or its digests are not those of its settings.
+        """
+        try:
+            training = Training(**record["training"]) if record["training"] else None
+            identity = cls(record["settings"], training)
+            whole = identity.as_record() == {key: record[key] for key in identity.as_record()}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"its identity is incomplete ({error})") from error
+        if not whole:
+            raise ValueError("its settings are not those of its digest; they were changed by hand")
+        return identity
+
+    def differences(self, wanted: Identity) -> list[str]:
+        """What of this is not as wanted, in words."""
+        keys = sorted(self.settings.keys() | wanted.settings.keys())
+        pairs = [
+            (key, self.settings.get(key, _MISSING), wanted.settings.get(key, _MISSING))
+            for key in keys
+        ]
+        words = [f"{key} is {was!r}, not {now!r}" for key, was, now in pairs if was != now]
+        if self.training != wanted.training:
+            words.append("it tests what another training has learned")
+        return words
+
+
+def canonical(value: Any) -> Any:
+    """A setting as JSON knows it: lists for tuples, whole floats as integers."""
+    if isinstance(value, list | tuple):
+        return [canonical(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def identify(settings: Mapping[str, Any], training: Training | None = None) -> Identity:
+    """The identity of a run with these settings, given by key with all defaults filled in.
+
+    Of a trainer that is declared (see :mod:`coop_cmp.config`) the declared settings count,
+    without the nodes of other methods and terms; of one from elsewhere, all settings do.
+    """
+    declared = _declared(*split_trainer(str(settings["TRAINER.NAME"])), len(SETTINGS))
+    keys = (key for key in settings if (not is_free(key) if declared is None else key in declared))
+    return Identity({key: canonical(settings[key]) for key in keys}, training)
+
+
+@lru_cache
+def _declared(method: str, term: str | None, number: int) -> frozenset[str] | None:
+    """The settings that count for a method with a term; None for a method from elsewhere.
+
+    Args:
+        number: How many settings are declared so far, as more may come.
+    """
+    if method not in METHODS:
+        return None
+    nodes = {METHODS[method].node, TERMS[term].node if term else ""}
+
+    def counts(key: str) -> bool:
+        parts = key.split(".")
+        return parts[0] != "TRAINER" or len(parts) < 3 or parts[1] in nodes
+
+    return frozenset(key for key in SETTINGS if counts(key) and not is_free(key))
+
+
+def calibrated(identity: Identity, calibrator: str, labels: str) -> Identity:
+    """The identity of a run whose predictions a calibrator has changed afterwards."""
+    own = {f"{CALIBRATOR}NAME": calibrator, f"{CALIBRATOR}SOURCE": labels}
+    return Identity({**identity.settings, **own}, identity.training)
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The leaves of a config tree by their keys."""
+    leaves: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            leaves |= flatten(value, f"{prefix}{name}.")
+        else:
+            leaves[prefix + name] = value
+    return leaves
+
+
+def read_identity(directory: str | Path) -> Identity | None:
+    """The identity of the run in a directory; None if it holds no run.
+
+    Raises:
+        UserError: There is something, but nobody can tell of which settings.
+    """
+    path = Path(directory, RUN_FILE)
+    if not path.exists():
+        return None
+    try:
+        return Identity.from_record(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not the record of a run ({error})") from error
+
+
+def claim(
+    directory: str | Path, identity: Identity, redo: bool = False, elsewhere: bool = False
+) -> bool:
+    """Note in a directory which run it holds; what belongs to another run is refused.
+
+    Args:
+        redo: Remove the run that is there, whatever its settings, and begin anew.
+        elsewhere: In a checkout of others, whose own training leaves models without a note.
+
+    Returns:
+        Whether there was no such note before.
+
+    Raises:
+        UserError: The directory holds another run, or models of which no settings are known.
+    """
+    folder = Path(directory)
+    if redo:
+        clear(folder)
+    remedy = "remove it" if elsewhere else "--redo to replace it"
+    advice = f"choose another --output-dir, or {remedy}"
+    found = read_identity(folder)
+    if found is not None and (words := found.differences(identity)):
+        raise UserError(
+            f'"{folder}" holds a run with other settings ({"; ".join(words)}); {advice}'
+        )
+    left = next((path for path in _of_a_run(folder) if path.is_file() or not elsewhere), None)
+    if found is None and left:
+        raise UserError(f'"{folder}" holds {left.name} of a run of unknown settings; {advice}')
+    if found is None:
+        write_json(folder / RUN_FILE, identity.as_record())
+    return found is None
+
+
+@contextmanager
+def claimed(directory: str | Path, identity: Identity, redo: bool = False) -> Iterator[None]:
+    """Claim a directory for what is done meanwhile.
+
+    Where that fails before anything is there to keep, the directory is free again: whoever corrects
+    a mistake in the settings can use it.
+    """
+    is_new = claim(directory, identity, redo)
+    try:
+        yield
+    except BaseException:
+        if is_new and not any(_of_a_run(Path(directory))):
+            Path(directory, RUN_FILE).unlink(missing_ok=True)
+        raise
+
+
+def clear(directory: Path) -> None:
+    """Remove a run and leave everything else: its results first, then its models and records."""
+    for path in [*_of_a_run(directory), directory / RUN_FILE, directory / "tensorboard"]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _of_a_run(directory: Path) -> Iterable[Path]:
+    """What a run has left in its directory, beside its log."""
+    names = ("results.json", "outcomes.npz", "predictions.npz", CALIBRATOR_FILE)
+    files = [directory / name for name in names]
+    yield from (file for file in files if file.exists())
+    models = {file.parent for file in directory.glob("*/model*.pth.tar*")}
+    yield from sorted(models)

@@ -1,0 +1,245 @@
+"""A checkout with its output: how runs are called, what they are, and whether they are complete."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import yaml
+
+from coop_cmp.config import METHODS, Method, read_all, read_declarations
+from coop_cmp.config.defaults import check_backbone
+from coop_cmp.config.resolve import epochs, resolve
+from coop_cmp.errors import UserError, closest
+from coop_cmp.losses.names import TERMS, split_trainer, twin_of
+from coop_cmp.runs.frame import make_frame
+from coop_cmp.runs.identity import Identity, calibrated, flatten, identify, read_identity
+from coop_cmp.runs.own_data import CONFIG, own_config
+from coop_cmp.runs.records import RESULTS_FILE, read_results
+from coop_cmp.runs.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+T = TypeVar("T")
+
+
+def find_root() -> Path:
+    """The checkout that holds ``train.py``: the current directory, or the one of this package."""
+    for root in (Path.cwd(), Path(__file__).resolve().parents[2]):
+        if (root / "train.py").is_file():
+            return root
+    raise UserError(
+        f"no train.py in {Path.cwd()}: run this inside a checkout of coop-cmp, or name it "
+        "with --project"
+    )
+
+
+@dataclass(frozen=True)
+class State:
+    """What a run's directory holds.
+
+    Args:
+        kind: ``done``; ``open`` (nothing, or a part that can be continued); ``foreign`` (a run with
+            other settings); ``stale`` (the test of a model that was trained anew since);
+            ``refused`` (results that cannot be trusted).
+        reason: why it is neither done nor open, with the path.
+        results: the content of ``results.json`` when it is done.
+    """
+
+    kind: Literal["done", "open", "foreign", "stale", "refused"]
+    reason: str = ""
+    results: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Project:
+    """A checkout, the place for output and the root of the data ("" leaves it to the configs)."""
+
+    root: Path
+    output: Path
+    data: str = ""
+    _records: dict[Path, tuple[Any, Any]] = field(default_factory=dict, compare=False, repr=False)
+
+    def directory(self, run: Run) -> Path:
+        """The run's own directory."""
+        return self.output / run.path
+
+    @cached_property
+    def dataset_names(self) -> dict[str, str]:
+        """Registered names by the names of their config files."""
+        names = {file.parent.name: "ImageFolder" for file in self.output.glob(f"*/{CONFIG}")}
+        for file in sorted((self.root / "configs/datasets").glob("*.yaml")):
+            content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+            names[file.stem] = str(content.get("DATASET", {}).get("NAME", file.stem))
+        return names
+
+    def dataset_config(self, dataset: str) -> Path:
+        """The data set's config; that of a folder of one's own lies beside its runs."""
+        ours, own = self.root / f"configs/datasets/{dataset}.yaml", own_config(self.output, dataset)
+        return own if own.is_file() and not ours.is_file() else ours
+
+    def trainer_config(self, trainer: str, backbone: str) -> Path | None:
+        """The method's config for this kind of backbone; a twin uses its baseline's.
+
+        Sizes without a file of their own use the one of their family: ViT-B/16 or RN50. A method
+        without files uses those of the one whose node it shares, as zero-shot CLIP does CoOp's.
+        None for a method that brings its settings itself.
+        """
+        method, methods = split_trainer(trainer)[0], declared_methods(self.root)
+        node = methods[method].node if method in methods else ""
+        names = [method, *(name for name in methods if methods[name].node == node)]
+        folders = (self.root / "configs/trainers" / name for name in names)
+        folder = next((folder for folder in folders if folder.is_dir()), None)
+        if folder is None:
+            return None
+        name = backbone.lower().replace("/", "").replace("-", "_").removesuffix("clip")
+        family = "rn50" if name.startswith("rn") else "vit_b16"
+        file = folder / f"{name}.yaml"
+        return file if file.is_file() else folder / f"{family}.yaml"
+
+    def check(self, runs: Iterable[Run]) -> None:
+        """Find mistakes before anything starts.
+
+        Raises:
+            UserError: for a data set or trainer that there is not, with the closest match, and for
+                two runs that would share a directory.
+        """
+        places: dict[Path, Run] = {}
+        methods = declared_methods(self.root)
+        for run in dict.fromkeys(runs):
+            for name in filter(None, (run.dataset, run.source)):
+                if name not in self.dataset_names:
+                    folder = self.root / "configs/datasets"
+                    hint = closest(name, self.dataset_names)
+                    raise UserError(f"datasets: {name!r} has no config in {folder}{hint}")
+            if split_trainer(run.trainer)[0] not in methods:
+                known = [*methods, *(twin_of(m, term) for m in methods for term in TERMS)]
+                raise UserError(
+                    f"trainers: there is no {run.trainer!r}{closest(run.trainer, known)}"
+                )
+            check_backbone(run.backbone, self.root / "configs/models")
+            other = places.setdefault(run.path, run)
+            if other != run:
+                raise UserError(
+                    f"two runs with different settings would share the directory {run}; give one "
+                    "of them a tag"
+                )
+            self.identity(run)
+
+    def command(self, run: Run) -> list[str]:
+        """The call of ``train.py``, or of the calibrator, without the interpreter."""
+        if plain := run.uncalibrated:
+            method, folder = run.calibrator.partition("-")[0], str(self.directory(plain))
+            labels = [] if run.labels == "none" else ["--labels", run.labels]
+            return ["-m", "coop_cmp.cli.calibrate", method, folder, *labels]
+        dataset = self.dataset_config(run.dataset)
+        command = [
+            str(self.root / "train.py"),
+            *("--trainer", run.trainer),
+            *("--backbone", run.backbone),
+            *("--seed", str(run.seed)),
+            *("--dataset-config-file", str(dataset)),
+        ]
+        if config := self.trainer_config(run.trainer, run.backbone):
+            command += ["--config-file", str(config)]
+        command += ["--output-dir", str(self.directory(run))]
+        if self.data and dataset.name != CONFIG:  # such a file knows its folder
+            command += ["--root", self.data]
+        if run.training is not None:
+            command += ["--eval-only", "--model-dir", str(self.directory(run.training))]
+        return command + [word for pair in self._options(run).items() for word in pair]
+
+    def _options(self, run: Run) -> dict[str, str]:
+        # The views of an epoch are encoded once for all lambdas and methods.
+        return {**run.choices, "INPUT.SHARED_VIEWS": "True", **dict(run.options)}
+
+    def shell_command(self, run: Run) -> str:
+        """The same call for a person to copy."""
+        return shlex.join([Path(sys.executable).name, *self.command(run)])
+
+    def identity(self, run: Run) -> Identity:
+        """What the run is, by the config files as they are now."""
+        if plain := run.uncalibrated:
+            return calibrated(self.identity(plain), run.calibrator, run.labels)
+        declared_methods(self.root)
+        config = self.trainer_config(run.trainer, run.backbone)
+        files = (self.dataset_config(run.dataset), config)
+        base = _resolved(
+            *(self.root, run.trainer, run.backbone),
+            tuple((str(file), _signature(file)) if file else None for file in files),
+        )
+        options = read_all(self._options(run))
+        settings = {**base, **options, "SEED": run.seed}
+        settings["OPTIM.MAX_EPOCH"] = epochs(settings, options)
+        training = self.identity(run.training).as_training() if run.training else None
+        return identify(settings, training)
+
+    def state(self, run: Run) -> State:
+        """Look at what is on disk for this run."""
+        directory = self.directory(run)
+        path = directory / RESULTS_FILE
+        try:
+            results = self._read(path, read_results) if path.exists() else None
+            found = Identity.from_record(results) if results else read_identity(directory)
+        except (UserError, OSError) as error:
+            return State("refused", str(error))
+        if found is None:
+            return State("open")
+        if words := found.differences(self.identity(run)):
+            return State(
+                "foreign",
+                f"{directory} holds a run with other settings: {'; '.join(words)}; --redo replaces "
+                "it, another --output or a tag keeps both",
+            )
+        if results is None:
+            return State("open")
+        origin = run.uncalibrated or run.training
+        made_of = self.state(origin).results if origin else None
+        if made_of is not None and made_of["checkpoint"] != results["checkpoint"]:
+            return State("stale", f"{directory}: {origin} was trained anew since")
+        return State("done", results=results)
+
+    def frame(self, runs: Iterable[Run]) -> pd.DataFrame:
+        """The runs that are done as rows, in their order; see :mod:`coop_cmp.runs.frame`."""
+        found = ((str(self.directory(run)), self.state(run).results) for run in runs)
+        return make_frame((folder, results) for folder, results in found if results is not None)
+
+    def _read(self, path: Path, reader: Callable[[Path], T]) -> T:
+        """What a file holds, read again only when the file has changed."""
+        signature = _signature(path)
+        if self._records.get(path, (None,))[0] != signature:
+            self._records[path] = (signature, reader(path))
+        return self._records[path][1]
+
+
+@lru_cache
+def declared_methods(root: Path) -> Mapping[str, Method]:
+    """The methods of a checkout, with their settings, without importing any."""
+    read_declarations(root / "trainers")
+    return METHODS
+
+
+def _signature(file: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is written anew; None where there is no file."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+@lru_cache(maxsize=1024)
+def _resolved(
+    root: Path, trainer: str, backbone: str, files: tuple[tuple[str, Any] | None, ...]
+) -> dict[str, Any]:
+    """The settings before a run's own; the files' signatures tell when they change."""
+    names = [file[0] if file else "" for file in files]
+    paths = dict(zip(("--dataset-config-file", "--config-file"), names, strict=True))
+    given = {"TRAINER.NAME": trainer, "MODEL.BACKBONE.NAME": backbone, "SEED": 0}  # or another
+    return flatten(resolve(root, paths, given, {}))

@@ -1,0 +1,263 @@
+"""What a run leaves behind, written and read safely.
+
+``results.json`` holds its identity, its metrics and the circumstances; ``outcomes.npz`` what the
+model said about each image in a few numbers, for tables, intervals and most figures;
+``predictions.npz`` all logits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coop_cmp.errors import UserError
+from coop_cmp.files import atomic_write, write_json
+from coop_cmp.runs.identity import Identity
+
+SCHEMA = 2
+RESULTS_FILE = "results.json"
+PREDICTIONS_FILE = "predictions.npz"
+OUTCOMES_FILE = "outcomes.npz"
+
+FIELDS: dict[str, tuple[type, ...]] = {
+    "settings": (dict,),
+    "training": (dict, type(None)),
+    "digest": (str,),
+    "group": (str,),
+    "pair": (str,),
+    "weights": (dict,),
+    "checkpoint": (str, type(None)),
+    "images": (str, type(None)),
+    "metrics": (dict,),
+    "sizes": (dict,),
+    "seconds": (dict,),
+    "machine": (dict,),
+    "versions": (dict,),
+    "commit": (str, type(None)),
+    "notes": (list,),
+}
+REQUIRED_METRICS = ("accuracy", "ece", "ace", "mce", "weighted_mce", "nll")
+REQUIRED = (*(f"metrics.{name}" for name in REQUIRED_METRICS), "seconds.total", "sizes.test")
+# The only number that may be undefined: it compares correct with wrong predictions.
+OPTIONAL = ("metrics.auroc",)
+# Read in percent by mistake they would spoil a table. Rounding may carry them just past 1.
+SHARES = tuple(f"metrics.{name}" for name in REQUIRED_METRICS if name != "nll")
+# Without these nobody could say which run it is.
+LABELS = ("TRAINER.NAME", "DATASET.NAME", "MODEL.BACKBONE.NAME", "SEED", "TEST.SPLIT")
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The test outputs of a run.
+
+    Attributes:
+        logits: float32 [N, C].
+        labels: int64 [N].
+        classnames: The C names.
+        text_features: The classifier [C, E], where there is one for all images.
+    """
+
+    logits: np.ndarray
+    labels: np.ndarray
+    classnames: list[str]
+    text_features: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What a model said about each of N test images, in a few numbers.
+
+    Attributes:
+        images: Who the image is, a number made of its name, uint64 [N].
+        labels: int32 [N].
+        predicted: The class with the largest probability, int32 [N].
+        confidence: Its probability, float64 [N].
+        nll: Minus the logarithm of the label's probability, float64 [N].
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    predicted: np.ndarray
+    confidence: np.ndarray
+    nll: np.ndarray
+
+    @property
+    def correct(self) -> np.ndarray:
+        """1.0 where the prediction was right, else 0.0 [N]."""
+        return (self.predicted == self.labels).astype(np.float64)
+
+
+_OUTCOME_TYPES = {
+    "images": np.uint64,
+    "labels": np.int32,
+    "predicted": np.int32,
+    "confidence": np.float64,
+    "nll": np.float64,
+}
+
+
+def image_numbers(names: Sequence[str]) -> np.ndarray:
+    """A number for each image from its name alone, so that test sets can share images [N]."""
+    digests = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names]
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+
+
+def images_digest(images: np.ndarray) -> str:
+    """A digest of the images of a test set in their order."""
+    return hashlib.sha256(images.astype("<u8").tobytes()).hexdigest()[:16]
+
+
+def write_results(path: str | os.PathLike[str], record: dict[str, Any]) -> None:
+    """Write a run's record, without its schema number, to ``path``; a wrong record is refused."""
+    record = {"schema": SCHEMA, **record}
+    _check(record, str(path))
+    write_json(path, record)
+
+
+def read_results(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a run's record.
+
+    Raises:
+        UserError: If the file is not a complete record of the known schema with finite numbers;
+            the message begins with the path.
+    """
+    try:
+        record = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not a JSON file ({error}); run it again") from error
+    _check(record, str(path))
+    return record
+
+
+def refuse_other_model(directory: str | os.PathLike[str], checkpoint: str | None) -> None:
+    """Raise UserError if a directory holds the results of another model than this."""
+    path = Path(directory, RESULTS_FILE)
+    if path.exists() and read_results(path)["checkpoint"] != checkpoint:
+        raise UserError(
+            f'"{directory}" holds the test of another model; choose another --output-dir, or '
+            "--redo to replace it"
+        )
+
+
+def write_predictions(
+    path: str | os.PathLike[str],
+    logits: Any,
+    labels: Any,
+    classnames: list[str],
+    text_features: Any = None,
+) -> None:
+    """Write logits [N, C], labels [N], the C class names and perhaps features as an npz file."""
+    arrays: dict[str, Any] = {
+        "logits": np.asarray(logits, dtype=np.float32),
+        "labels": np.asarray(labels, dtype=np.int64),
+        "classnames": np.asarray(classnames, dtype=np.str_),
+    }
+    if text_features is not None:
+        arrays["text_features"] = np.asarray(text_features, dtype=np.float32)
+    with atomic_write(path) as file:
+        np.savez(file, **arrays)
+
+
+def read_predictions(path: str | os.PathLike[str]) -> Predictions:
+    """Read what :func:`write_predictions` wrote; anything else is refused with the path."""
+    arrays = read_npz(path)
+    missing = [name for name in ("logits", "labels", "classnames") if name not in arrays]
+    if missing:
+        raise UserError(f"{path}: {', '.join(missing)} missing; not a run's predictions")
+    logits, labels, classnames = arrays["logits"], arrays["labels"], arrays["classnames"]
+    if logits.ndim != 2 or labels.shape != logits.shape[:1] or len(classnames) != logits.shape[1]:
+        raise UserError(
+            f"{path}: expected logits [N, C], labels [N] and classnames [C], got "
+            f"{logits.shape}, {labels.shape} and {classnames.shape}"
+        )
+    names = [str(name) for name in classnames]
+    return Predictions(logits, labels, names, arrays.get("text_features"))
+
+
+def write_outcomes(path: str | os.PathLike[str], outcomes: Outcomes) -> None:
+    """Write what the model said about each image as an npz file."""
+    with atomic_write(path) as file:
+        np.savez(file, **{k: getattr(outcomes, k).astype(t) for k, t in _OUTCOME_TYPES.items()})
+
+
+def read_outcomes(path: str | os.PathLike[str]) -> Outcomes:
+    """Read what :func:`write_outcomes` wrote; anything else is refused with the path."""
+    arrays = read_npz(path)
+    sizes = {arrays[name].shape for name in _OUTCOME_TYPES if name in arrays}
+    right = [arrays[k].dtype == t for k, t in _OUTCOME_TYPES.items() if k in arrays]
+    if len(right) < len(_OUTCOME_TYPES) or not all(right) or len(sizes) > 1:
+        raise UserError(f"{path}: not the outcomes of a run; do it again")
+    return Outcomes(**{name: arrays[name] for name in _OUTCOME_TYPES})
+
+
+def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """All arrays of an npz file; nothing in it is unpickled."""
+    try:
+        file = np.load(path, allow_pickle=False)
+        if isinstance(file, np.ndarray):
+            raise ValueError("it holds a single array")
+        with file:
+            return {name: file[name] for name in file.files}
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except (ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+        raise UserError(f"{path}: not a readable npz file ({error})") from error
+
+
+def _check(record: Any, path: str) -> None:
+    if not isinstance(record, dict):
+        raise UserError(f"{path}: expected a JSON object, got {type(record).__name__}")
+    if record.get("schema") == 1:
+        raise UserError(
+            f"{path}: schema 1 does not tell the settings of its run, so nobody can say what its "
+            "numbers are of; do the run again (--redo)"
+        )
+    if record.get("schema") != SCHEMA:
+        raise UserError(
+            f"{path}: schema {record.get('schema')!r} is unknown, this version reads {SCHEMA}"
+        )
+    for name, types in FIELDS.items():
+        if name not in record:
+            raise UserError(f"{path}: the field {name!r} is missing")
+        value = record[name]
+        if not isinstance(value, types) or isinstance(value, bool):
+            raise UserError(f"{path}: the field {name!r} has the wrong type: {value!r}")
+    for key in LABELS:
+        if key not in record["settings"]:
+            raise UserError(f"{path}: the setting {key} is missing")
+    try:
+        Identity.from_record(record)
+        _check_numbers(record, path)
+    except (ValueError, OverflowError) as error:
+        words = str(error) if isinstance(error, UserError) else f"{path}: {error}"
+        raise UserError(words) from error
+
+
+def _check_numbers(record: dict[str, Any], path: str) -> None:
+    numbers: dict[str, Any] = {}
+    for group in ("metrics", "sizes", "seconds"):
+        numbers.update({f"{group}.{name}": value for name, value in record[group].items()})
+    for name in REQUIRED:
+        if name not in numbers:
+            raise UserError(f"{path}: {name} is missing")
+    for name, value in numbers.items():
+        if value is None and name in OPTIONAL:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UserError(f"{path}: {name} is not a number: {value!r}")
+        if not math.isfinite(value):
+            raise UserError(f"{path}: {name} is {value}")
+        if name in SHARES and not 0 <= value <= 1.001:
+            raise UserError(f"{path}: {name} is {value}, not a share from 0 to 1")

@@ -1,0 +1,302 @@
+"""Text encoders written as CoOp's descendants write them, with and without ``--fast``."""
+
+from __future__ import annotations
+
+import copy
+from functools import reduce
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from coop_cmp.checkout.agreement import one_source
+from coop_cmp.checkout.fast import FastText, serve
+from tests.small_clip import LENGTH, WIDTH, small_clip, tokenizer
+
+NAMES = ["cat", "dog", "great grey owl", "a very long name of a thing indeed", "ox"]
+CONTEXT = 4
+TOKENS = tokenizer([f"{'X ' * CONTEXT}{name}." for name in NAMES])
+
+
+class Encoder(nn.Module):
+    """Takes prompts [C, L, d] and tokens [C, L]; ``more`` goes to the blocks with the tokens."""
+
+    def __init__(self, clip_model: Any, batch_first: bool) -> None:
+        super().__init__()
+        self.transformer = copy.deepcopy(clip_model.transformer)
+        self.positional_embedding = clip_model.positional_embedding
+        self.ln_final, self.text_projection = clip_model.ln_final, clip_model.text_projection
+        self.batch_first = batch_first
+        self.mask = torch.full((LENGTH, LENGTH), float("-inf")).triu(1)
+
+    def forward(self, prompts: Tensor, tokens: Tensor, *more: Any) -> Tensor:
+        x = prompts + self.positional_embedding.to(prompts.dtype)
+        if self.batch_first:
+            x = self.transformer(x, attn_mask=self.mask.to(x))
+        else:
+            x = x.transpose(0, 1)
+            x = self.transformer.resblocks([x, *more])[0] if more else self.transformer.resblocks(x)
+            x = x.transpose(0, 1)
+        return self.ln_final(x)[torch.arange(len(x)), tokens.argmax(-1)] @ self.text_projection
+
+
+def encoder(kind: str = "openai") -> Encoder:
+    return Encoder(small_clip(kind), batch_first=kind == "vit").eval().requires_grad_(False)
+
+
+class Prompts(nn.Module):
+    """A learned context between the start token and the names."""
+
+    def __init__(self, context: Tensor) -> None:
+        super().__init__()
+        self.context = nn.Parameter(context)
+        table = small_clip("openai").token_embedding.weight[TOKENS]
+        self.register_buffer("table", table)
+
+    def forward(self) -> Tensor:
+        context = self.context
+        if context.dim() == 2:
+            context = context.expand(len(NAMES), -1, -1)
+        return torch.cat([self.table[:, :1], context, self.table[:, 1 + CONTEXT :]], dim=1)
+
+
+def shared_context() -> Tensor:
+    return torch.randn(CONTEXT, WIDTH, generator=torch.Generator().manual_seed(1))
+
+
+def step(text: nn.Module, prompts: nn.Module, *more: Any) -> tuple[Tensor, list[Tensor]]:
+    """Features, and the gradients of everything that learns."""
+    modules = [text, prompts, *(m for m in more if isinstance(m, nn.Module))]
+    learned = [p for m in modules for p in m.parameters() if p.requires_grad]
+    learned += [m for m in more if isinstance(m, Tensor) and m.requires_grad]
+    features = text(prompts(), TOKENS, *more)
+    direction = torch.randn(features.shape, generator=torch.Generator().manual_seed(2))
+    grads = torch.autograd.grad((features * direction.to(features)).sum(), learned)
+    return features.detach(), [*grads]
+
+
+def tokens_seen(text: Encoder) -> list[int]:
+    """How many tokens went through the MLP of each block, in the passes from now on."""
+    seen: list[int] = []
+    for block in text.transformer.resblocks:
+        block.mlp.register_forward_pre_hook(lambda _, args: seen.append(args[0][..., 0].numel()))
+    return seen
+
+
+def check_served(text: Encoder, prompts: nn.Module, *more: Any) -> tuple[FastText, list[int]]:
+    """Serve the encoder; after the comparison its features and gradients are still its own."""
+    features, grads = step(text, prompts, *more)
+    served = FastText(text)
+    step(text, prompts, *more)
+    seen = tokens_seen(text)
+    fast_features, fast_grads = step(text, prompts, *more)
+    assert not served._given_up
+    torch.testing.assert_close(fast_features, features, rtol=1e-5, atol=1e-5)
+    for fast, own in zip(fast_grads, grads, strict=True):
+        torch.testing.assert_close(fast, own, rtol=1e-4, atol=1e-4 * float(own.abs().max()))
+    return served, seen
+
+
+OWN = int((TOKENS.argmax(-1) - CONTEXT).sum())  # tokens behind the prefix, up to the end tokens
+LONGEST = int(TOKENS.argmax(-1).max()) + 1
+
+
+@pytest.mark.parametrize("kind", ["openai", "vit"])
+def test_a_shared_context_is_encoded_once_and_nothing_behind_the_end_tokens(kind, capsys):
+    _, seen = check_served(encoder(kind), Prompts(shared_context()))
+    assert max(seen) <= 1.2 * (1 + CONTEXT + OWN) < len(NAMES) * LENGTH / 4
+    assert capsys.readouterr().out.count("the text encoder is served; features agree to") == 1
+
+
+def test_contexts_of_single_classes_that_start_equal_are_not_merged():
+    prompts = Prompts(shared_context().repeat(len(NAMES), 1, 1))
+    assert torch.equal(prompts()[0, : 1 + CONTEXT], prompts()[3, : 1 + CONTEXT])
+    assert one_source(prompts(), 1 + CONTEXT) == 1  # the start token
+    _, seen = check_served(encoder(), prompts)
+    assert max(seen) > 1 + OWN + CONTEXT * (len(NAMES) - 1)
+
+
+def test_a_repeated_or_stacked_context_has_one_source():
+    prompts = Prompts(shared_context())
+    for copies in (
+        prompts.context.repeat(len(NAMES), 1, 1),
+        torch.stack([prompts.context + 0] * len(NAMES)),
+    ):
+        table = torch.cat([prompts.table[:, :1], copies, prompts.table[:, 1 + CONTEXT :]], dim=1)
+        assert one_source(table, 1 + CONTEXT) == 1 + CONTEXT
+
+
+class DeepBlock(nn.Module):
+    """A block with context vectors of its own, as IVLP's, or from a list, as MaPLe's."""
+
+    def __init__(self, block: nn.Module, own: bool) -> None:
+        super().__init__()
+        self.attn, self.block = block.attn, block
+        self.mlp = block.mlp
+        self.context = nn.Parameter(shared_context()) if own else None
+
+    def forward(self, inputs: Any) -> Any:
+        x, *more = inputs if isinstance(inputs, list) else [inputs]
+        vectors = self.context
+        if more and more[0]:
+            vectors, more = more[0][0], [more[0][1:]]
+        if vectors is not None:
+            context = vectors.expand(x.shape[1], -1, -1).transpose(0, 1)
+            x = torch.cat([x[:1], context, x[1 + CONTEXT :]])
+        x = self.block(x)
+        return [x, *more] if more else x
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_deep_prompts_inside_blocks_or_handed_to_them_are_served(own):
+    text = encoder()
+    blocks = [DeepBlock(block, own and i > 0) for i, block in enumerate(text.transformer.resblocks)]
+    text.transformer.resblocks = nn.Sequential(*blocks)
+    deep = [] if own else [[nn.Parameter(shared_context() * i) for i in (1, 2)]]
+    served, seen = check_served(text, Prompts(shared_context()), *deep)
+    assert served._unpack_at == len(blocks)
+    assert max(seen) <= 1.2 * (1 + CONTEXT + OWN)
+
+
+class ClassAwareBlock(nn.Module):
+    """A block that puts vectors of each class in the place of the context, as TCP's."""
+
+    def __init__(self, block: nn.Module, active: bool) -> None:
+        super().__init__()
+        self.attn, self.block, self.mlp, self.active = block.attn, block, block.mlp, active
+
+    def forward(self, inputs: Any) -> Any:
+        x, vectors = inputs
+        if self.active:
+            x = torch.cat([x[:1], vectors.transpose(0, 1), x[1 + CONTEXT :]])
+        return [self.block(x), vectors]
+
+
+def test_a_block_that_treats_classes_differently_gets_all_of_them_without_idle_tokens():
+    text = encoder()
+    blocks = [ClassAwareBlock(b, i == 1) for i, b in enumerate(text.transformer.resblocks)]
+    text.transformer.resblocks = nn.Sequential(*blocks)
+    vectors = torch.randn(len(NAMES), CONTEXT, WIDTH).requires_grad_()
+    served, seen = check_served(text, Prompts(shared_context()), vectors)
+    assert served._unpack_at == 1
+    assert seen[0] <= 1.2 * (1 + CONTEXT + OWN)
+    assert seen[1:] == [len(NAMES) * LONGEST] * 2
+
+
+def test_an_encoder_that_reads_all_tokens_keeps_its_own_code(capsys):
+    class Mean(Encoder):
+        def forward(self, prompts: Tensor, tokens: Tensor) -> Tensor:
+            x = (prompts + self.positional_embedding).transpose(0, 1)
+            return self.transformer.resblocks(x).mean(0)
+
+    text = Mean(small_clip("openai"), batch_first=False).requires_grad_(False)
+    features, grads = step(text, Prompts(shared_context()))
+    FastText(text)
+    for _ in range(2):
+        again, grads_again = step(text, Prompts(shared_context()))
+        assert torch.equal(again, features)
+        assert torch.equal(grads_again[0], grads[0])
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == 1
+    assert "keeps its own code: features differ by" in printed
+
+
+def test_an_encoder_with_other_inputs_keeps_its_own_code(capsys):
+    class Whole(Encoder):
+        def forward(self, both: tuple[Tensor, Tensor]) -> Tensor:
+            return super().forward(*both)
+
+    text = Whole(small_clip("openai"), batch_first=False).requires_grad_(False)
+    both = (Prompts(shared_context())(), TOKENS)
+    expected = text(both)
+    FastText(text)
+    assert torch.equal(text(both), expected)
+    assert "keeps its own code: it is not given prompts [C, L, d]" in capsys.readouterr().out
+
+
+def test_an_encoder_whose_blocks_take_more_keeps_its_own_code(capsys):
+    text, prompts = encoder(), Prompts(shared_context())
+    for block in text.transformer.resblocks:
+        block.forward = lambda x, *_, plain=block.forward: plain(x)
+    text.transformer.resblocks.forward = lambda x: reduce(
+        lambda x, block: block(x, "more"), text.transformer.resblocks, x
+    )
+    expected = step(text, prompts)[0]
+    FastText(text)
+    assert torch.equal(step(text, prompts)[0], expected)
+    assert "keeps its own code: TypeError" in capsys.readouterr().out
+
+
+def test_unchanged_prompts_are_encoded_once_per_evaluation(capsys):
+    text, prompts = encoder(), Prompts(shared_context())
+    FastText(text)
+    seen = tokens_seen(text)
+    with torch.no_grad():
+        first = text(prompts(), TOKENS)
+        passes = len(seen)
+        assert torch.equal(text(prompts(), TOKENS), first)
+        assert len(seen) == passes
+        text(prompts(), TOKENS).zero_()  # what a caller does to its features
+        assert torch.equal(text(prompts(), TOKENS), first)
+        assert len(seen) == passes
+        prompts.context.mul_(2)
+        other = text(prompts(), TOKENS)
+        assert len(seen) == passes + len(text.transformer.resblocks)
+        assert not torch.equal(other, first)
+        text.ln_final.weight.mul_(2)
+        try:
+            assert not torch.equal(text(prompts(), TOKENS), other)
+        finally:
+            text.ln_final.weight.div_(2)
+    printed = capsys.readouterr().out
+    assert printed.count("the text encoder is served; features agree to") == 1
+    assert "it does not learn" in printed
+
+
+def test_a_plain_argument_is_part_of_what_is_remembered():
+    class Scaled(Encoder):
+        def forward(self, prompts: Tensor, tokens: Tensor, scale: float) -> Tensor:
+            return scale * super().forward(prompts, tokens)
+
+    text = Scaled(small_clip("openai"), batch_first=False).requires_grad_(False)
+    FastText(text)
+    with torch.no_grad():
+        prompts = Prompts(shared_context())()
+        once, twice = (text(prompts, TOKENS, scale) for scale in (1.0, 2.0))
+    torch.testing.assert_close(twice, 2 * once)
+
+
+def test_features_that_are_not_numbers_earn_no_trust(capsys):
+    text = encoder()
+    with torch.no_grad():
+        text.transformer.resblocks[0].mlp.c_fc.weight.fill_(float("nan"))
+    FastText(text)
+    step(text, Prompts(shared_context()))
+    assert "keeps its own code: features differ by nan" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "amp"])
+def test_every_precision_is_served(precision):
+    text, prompts = encoder(), Prompts(shared_context())
+    if precision != "amp":
+        kind = torch.float16 if precision == "fp16" else torch.bfloat16
+        text, prompts = copy.deepcopy(text).to(kind), prompts.to(kind)
+    served = FastText(text)
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "amp"):
+        own = step(text, prompts)
+        fast = step(text, prompts)
+    assert not served._given_up
+    assert fast[0].dtype == own[0].dtype
+    torch.testing.assert_close(fast[0].float(), own[0].float(), rtol=0.1, atol=0.1)
+
+
+def test_the_encoders_of_a_trainer_are_found(capsys):
+    model = nn.Module()
+    model.text_encoder = encoder()
+    trainer = SimpleNamespace(model=model, _models={"prompts": Prompts(shared_context())})
+    serve(trainer)
+    assert isinstance(model.text_encoder.forward, FastText)
+    serve(SimpleNamespace(model=Prompts(shared_context()), _models={}))
+    assert "keeps no text encoder" in capsys.readouterr().out

@@ -1,0 +1,110 @@
+"""coop_cmp/sweep/protocols.py: which run tests which, and the tables."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coop_cmp.cli.protocols import elsewhere, halves, main, published_settings
+from coop_cmp.errors import UserError
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.run import Run
+from tests.conftest import ROOT
+from tests.made_runs import finish, finish_with
+
+COOP = Run("digits", "CoOp", "GlyphCLIP", shots=8)
+ZERO_SHOT = Run("digits", "ZeroshotCLIP", "GlyphCLIP")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(ROOT, tmp_path)
+
+
+def test_new_classes_are_tested_with_what_the_base_classes_taught(project):
+    tests = halves(COOP)
+    assert tests["base"].training is None
+    assert tests["new"].training == tests["base"]
+    command = project.command(tests["new"])
+    assert command[command.index("--model-dir") + 1] == str(project.directory(tests["base"]))
+    assert command[command.index("DATASET.SUBSAMPLE_CLASSES") + 1] == "new"
+    assert "--eval-only" not in project.command(tests["base"])
+
+
+def test_zero_shot_needs_no_training_anywhere(project):
+    for run in [*halves(ZERO_SHOT).values(), *elsewhere(ZERO_SHOT, ["digits_blur"]).values()]:
+        assert run.training is None
+        assert "--eval-only" not in project.command(run)
+
+
+def test_results_of_other_classes_are_not_taken(project):
+    base = halves(COOP)["base"]
+    finish(project, base, accuracy=0.5)
+    project.directory(COOP).parent.mkdir()
+    project.directory(base).rename(project.directory(COOP))
+    state = project.state(COOP)
+    assert state.kind == "foreign"
+    assert "DATASET.SUBSAMPLE_CLASSES is 'base', not 'all'" in state.reason
+
+
+def test_the_last_column_is_the_harmonic_mean_of_the_means(project, capsys):
+    for seed, base, new in ((1, 0.8, 0.5), (2, 0.9, 0.7)):
+        run = Run("digits", "CoOp", "GlyphCLIP", shots=8, seed=seed)
+        finish(project, halves(run)["base"], accuracy=base)
+        finish(project, halves(run)["new"], accuracy=new)
+    arguments = ["--output", str(project.output), "--project", str(ROOT)]
+    grid = ["--datasets", "digits", "--trainers", "CoOp", "--shots", "8", "--seeds", "1", "2"]
+    assert main(["base2new", *arguments, *grid]) == 0
+    harmonic = 100 * 2 / (1 / 0.85 + 1 / 0.6)
+    output = capsys.readouterr().out
+    row = next(line for line in output.splitlines() if line.startswith("| CoOp"))
+    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    assert cells == ["CoOp", "-", "85.00 ± 7.07", "60.00 ± 14.14", f"{harmonic:.2f}"]
+
+
+def test_transfer_tests_the_shifts_and_averages_them(project, capsys):
+    shifts = ["digits_noise", "digits_blur", "digits_rotate", "digits_invert"]
+    accuracies = (0.9, 0.1, 0.2, 0.3, 0.4)
+    for accuracy, run in zip(accuracies, elsewhere(COOP, shifts).values(), strict=True):
+        finish(project, run, accuracy=accuracy)
+    arguments = ["--output", str(project.output), "--project", str(ROOT)]
+    grid = ["--datasets", "digits", "--trainers", "CoOp", "--shots", "8", "--seeds", "1"]
+    assert main(["transfer", *arguments, *grid]) == 0
+    output = capsys.readouterr().out
+    row = next(line for line in output.splitlines() if line.startswith("| CoOp"))
+    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    assert cells == ["CoOp", "-", "90.00", "10.00", "20.00", "30.00", "40.00", "25.00"]
+
+
+def test_published_settings_belong_to_real_models_and_get_their_own_directory(project):
+    real = Run("imagenet", "MaPLe_CMP", "ViT-B/16", shots=16, lam=0.01, form="ratio")
+    run = published_settings(project, "transfer", real)
+    assert dict(run.options)["TRAINER.MAPLE.PROMPT_DEPTH"] == "3"
+    assert run.path != real.path
+    assert published_settings(project, "transfer", COOP) == COOP
+    small = Run("digits", "MaPLe", "GlyphCLIP", shots=8)
+    assert published_settings(project, "base2new", small) == small
+
+
+def test_the_change_by_the_penalty_stands_below_each_twin(project, capsys):
+    rank = np.random.default_rng(0).permutation(500) / 500
+    for seed in (1, 2, 3):
+        for trainer, rate in (("CoOp", 0.6), ("CoOp_CMP", 0.8)):
+            lam, form = (0.01, "ratio") if trainer == "CoOp_CMP" else (None, None)
+            run = Run("digits", trainer, "GlyphCLIP", 8, seed, lam, form)
+            for half in halves(run).values():
+                finish_with(project, half, np.full(500, 0.7), rank < rate, accuracy=rate)
+    arguments = ["--output", str(project.output), "--project", str(ROOT)]
+    grid = ["--datasets", "digits", "--trainers", "CoOp", "CoOp_CMP", "--shots", "8"]
+    assert main(["base2new", *arguments, *grid]) == 0
+    accuracy = capsys.readouterr().out.split("ECE")[0]
+    row = next(line for line in accuracy.splitlines() if line.startswith("| by CMP"))
+    assert re.findall(r"\+20\.00 \(\+1[5-9]\.\d\d to \+2[0-5]\.\d\d\) \*", row) != []
+
+
+def test_a_source_without_known_targets_asks_for_them(project):
+    with pytest.raises(UserError, match="--targets"):
+        main(["transfer", "--project", str(ROOT), "--datasets", "dtd"])

@@ -1,0 +1,307 @@
+"""The settings: what each key takes, what is refused and how, and declarations in other files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from dassl.config import get_cfg_default
+from dassl.data.samplers import build_sampler
+from dassl.data.transforms import AVAI_CHOICES, INTERPOLATION_MODES
+from dassl.optim.optimizer import _NAMES
+
+import coop_cmp.trainers  # noqa: F401  (declares the methods)
+from coop_cmp.config import METHODS, SETTINGS, common, is_free, read, read_all, read_declarations
+from coop_cmp.config import resolve as config
+from coop_cmp.config.defaults import image_size, method_of
+from coop_cmp.config.describe import help_text, page
+from coop_cmp.config.kinds import Row, Several, integer, number, several
+from coop_cmp.config.registry import declare, declare_trainer
+from coop_cmp.errors import UserError
+from tests.conftest import ROOT
+
+MODELS = ROOT / "configs/models"
+
+
+@pytest.fixture
+def own_registry():
+    """Declarations of a test are forgotten after it."""
+    kept = [(table, dict(table)) for table in (SETTINGS, METHODS)]
+    yield
+    for table, content in kept:
+        table.clear()
+        table.update(content)
+
+
+def extended():
+    cfg = get_cfg_default()
+    config.extend_cfg(cfg)
+    return cfg
+
+
+def test_every_key_of_the_tree_is_declared_with_dassls_own_default() -> None:
+    plain = dict(config._leaves(get_cfg_default()))
+    assert set(plain) <= set(SETTINGS)
+    different = {k for k, v in plain.items() if SETTINGS[k].default != v}
+    assert different == {"TEST.EVALUATOR"}
+    assert set(dict(config._leaves(extended()))) == set(SETTINGS)
+
+
+def test_the_choices_are_those_of_the_engine() -> None:
+    assert list(common.TRANSFORMS) == AVAI_CHOICES
+    assert list(common.OPTIMIZERS) == _NAMES
+    assert set(SETTINGS["INPUT.INTERPOLATION"].choices) == set(INTERPOLATION_MODES)
+    for name in common.SAMPLERS[:2]:
+        assert type(build_sampler(name, data_source=[1, 2])).__name__ == name
+
+
+def test_every_setting_says_what_it_means_in_a_line() -> None:
+    for key, setting in SETTINGS.items():
+        assert setting.doc, key
+        assert "\n" not in setting.doc
+        assert f"  {key} " in help_text()
+
+
+def test_the_page_of_settings_is_up_to_date() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "coop_cmp.cli.settings"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stdout.strip(), done.stderr
+    assert done.stdout in (ROOT / "docs/settings.md").read_text(encoding="utf-8")
+    assert "TRAINER.PRODA.ALPHA" in done.stdout
+    assert page({"SEED": SETTINGS["SEED"]}).splitlines()[2] == (
+        "| `SEED` | `-1` | of a deterministic run; -1: none "
+        "(a whole number from 0 to 4294967295 or -1) |"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "value"),
+    [
+        ("OPTIM.LR", "1", 1.0),
+        ("OPTIM.LR", 1, 1.0),
+        ("OPTIM.LR", "1e-5", 1e-5),
+        ("TRAINER.CMP.LAMBDA", "0", 0.0),
+        ("OPTIM.MAX_EPOCH", "4.0", 4),
+        ("SEED", "-1", -1),
+        ("INPUT.SIZE", "(32, 32)", (32, 32)),
+        ("INPUT.SIZE", [32, 32], (32, 32)),
+        ("INPUT.TRANSFORMS", "['normalize']", ("normalize",)),
+        ("INPUT.TRANSFORMS", "normalize", ("normalize",)),
+        ("OPTIM.STEPSIZE", "5", (5,)),
+        ("OPTIM.SHOT_EPOCHS", "[[1, 50], [2, 100]]", [[1, 50], [2, 100]]),
+        ("OPTIM.DATASET_EPOCHS", [["ImageNet", 50]], [["ImageNet", 50]]),
+        ("TRAINER.COOP.CSC", "true", True),
+        ("DATASET.NAME", "123", "123"),
+        ("TRAINER.COOP.CTX_INIT", "'a photo'", "a photo"),
+        ("DATASET.TEMPLATE", "a {} of {{x}}", "a {} of {{x}}"),
+        ("DATASET.TEMPLATE", "", ""),
+    ],
+)
+def test_a_value_is_read_as_its_kind(key, given, value) -> None:
+    found = read(key, given)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "message"),
+    [
+        ("OPTIM.LR", "0", "must be a number above 0, got '0'"),
+        ("OPTIM.LR", "nan", "got 'nan'"),
+        ("OPTIM.LR", float("inf"), "got inf"),
+        ("OPTIM.LR", True, "got True"),
+        ("OPTIM.LR", 10**400, "above 0, got 1000"),
+        ("OPTIM.MOMENTUM", 5, "from 0 below 1, got 5"),
+        ("OPTIM.MOMENTUM", 1, "from 0 below 1, got 1"),
+        ("DATASET.TEMPLATE", "{0} {0}", "one {}"),
+        ("OPTIM.MAX_EPOCH", 0, "a whole number from 1"),
+        ("OPTIM.MAX_EPOCH", 1.5, "a whole number"),
+        ("SEED", -7, "from 0 to 4294967295 or -1, got -7"),
+        ("TEST.SPLIT", "foo", "must be test or val, got 'foo'"),
+        ("TEST.FINAL_MODEL", "last_stp", 'did you mean "last_step"'),
+        ("DATALOADER.NUM_WORKERS", -1, "from 0"),
+        ("DATALOADER.TRAIN_X.BATCH_SIZE", 0, "from 1"),
+        ("INPUT.TRANSFORMS", ["flip"], "each random_flip, .*"),
+        ("INPUT.SIZE", "32", "a list of 2"),
+        ("OPTIM.SHOT_EPOCHS", "[[1]]", r"each \[a whole number from 1, a whole number from 1\]"),
+        ("OPTIM.SHOT_EPOCHS", "[1, 50]", "each"),
+        ("DATASET.TEMPLATE", "a photo", "one {} for the class name"),
+        ("DATASET.TEMPLATE", "{} and {}", "one {}"),
+        ("DATASET.TEMPLATE", "a {0!x}", "brace"),
+        ("DATASET.TEMPLATE", "a {", "brace"),
+        ("DATASET.TEMPLATE", "a {x.y}", "brace"),
+        ("DATASET.NAME", "a\0b", "cannot be printed"),
+        ("DATASET.NAME", None, "must be text, got None"),
+        ("TRAINER.COOP.CSC", 1, "True or False, got 1"),
+        ("TEST.N_BINS", 10**8, "to 10000"),
+        ("OPTIM.LRR", 1, 'no config key "OPTIM.LRR"; did you mean "OPTIM.LR"'),
+    ],
+)
+def test_what_a_key_does_not_take_is_refused_in_a_line(key, given, message) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        read(key, given, "grid.yaml")
+    assert str(caught.value).startswith("grid.yaml: ")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+def test_a_value_that_would_fill_the_memory_when_printed_is_cut() -> None:
+    laughs: list = ["lol"]
+    for _ in range(60):
+        laughs = [laughs] * 9
+    with pytest.raises(UserError) as caught:
+        read("INPUT.TRANSFORMS", laughs)
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_grids_options_are_read_at_once() -> None:
+    assert read_all({"OPTIM.LR": 1, "SEED": "3"}) == {"OPTIM.LR": 1.0, "SEED": 3}
+    with pytest.raises(UserError, match=r"options of a\.yaml: SEED must be"):
+        read_all({"OPTIM.LR": 1, "SEED": "three"}, "options of a.yaml")
+
+
+def test_free_settings_are_those_that_change_no_number() -> None:
+    free = {key for key in SETTINGS if is_free(key)}
+    assert {"OUTPUT_DIR", "DATALOADER.NUM_WORKERS", "TRAIN.PRINT_FREQ", "DATASET.ROOT"} <= free
+    assert not free & {"OPTIM.LR", "SEED", "DATASET.NAME", "TRAINER.COOP.N_CTX", "TEST.N_BINS"}
+    assert not is_free("NO.SUCH.KEY")
+
+
+def test_a_tree_is_checked_as_a_whole() -> None:
+    cfg = extended()
+    config.check_cfg(cfg)
+    cfg.OPTIM.LR = -1.0
+    with pytest.raises(UserError, match=r"OPTIM\.LR must be a number above 0, got -1\.0"):
+        config.check_cfg(cfg)
+    config.check_cfg(cfg, "TRAINER")
+
+
+def test_only_missing_settings_are_added_to_a_tree() -> None:
+    cfg = get_cfg_default()
+    config.add_settings(cfg, "TRAINER.CMP")
+    assert "COOP" not in cfg.TRAINER
+    assert "DEVICE" not in cfg
+    cfg.TRAINER.CMP.LAMBDA = 0.5
+    config.add_settings(cfg, "TRAINER.CMP")
+    assert cfg.TRAINER.CMP.LAMBDA == 0.5
+
+
+def test_a_list_that_is_a_default_is_never_shared() -> None:
+    extended().OPTIM.SHOT_EPOCHS.append([1, 1])
+    assert extended().OPTIM.SHOT_EPOCHS == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.py", "raise SystemExit('ran')", r"expected a \.yaml or \.yml file"),
+        ("a.yaml", "OPTIM: {LR: -1}", r"a\.yaml: OPTIM\.LR must be a number above 0, got -1"),
+        ("a.yaml", "OPTIM: 3", r'no config key "OPTIM"'),
+        ("a.yaml", "OPTIM: {LR: {A: 1}}", r"OPTIM\.LR must be .* got \{'A': 1\}"),
+        ("a.yaml", "- 1", "expected nodes such as OPTIM, got a list"),
+        ("a.yaml", "[" * 3000, "not readable as YAML"),
+        ("a.yaml", "SEED: !!python/object/apply:os.getpid []", "not readable as YAML"),
+        ("a.yaml", "1: 2", 'no config key "1"'),
+        ("a.yaml", "a: &a [*a]", 'no config key "a"'),
+    ],
+)
+def test_a_wrong_config_file_is_refused_with_its_path(name, content, message, tmp_path) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=message) as caught:
+        config.read_file(extended(), str(tmp_path / name))
+    assert str(tmp_path / name) in str(caught.value)
+
+
+def test_a_config_file_that_is_not_utf8_is_refused(tmp_path) -> None:
+    (tmp_path / "a.yaml").write_bytes(b"SEED: \xff\xfe")
+    with pytest.raises(UserError, match="not readable as YAML"):
+        config.read_file(extended(), str(tmp_path / "a.yaml"))
+
+
+def test_settings_of_other_peoples_methods_are_read_as_their_defaults_are() -> None:
+    cfg = extended()
+    cfg.TRAINER.THEIRS = type(cfg)({"ALPHA": 1.0, "NAMES": ()})
+    assert config.read_value(cfg, "TRAINER.THEIRS.ALPHA", "2") == 2.0
+    assert config.read_value(cfg, "TRAINER.THEIRS.NAMES", ["a"]) == ("a",)
+    with pytest.raises(UserError, match=r"THEIRS\.ALPHA must be a float, got 'x'"):
+        config.read_value(cfg, "TRAINER.THEIRS.ALPHA", "x")
+
+
+def test_declarations_are_read_without_running_the_file(tmp_path, own_registry) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import no_such_module\n"
+        "raise SystemExit('ran')\n"
+        'declare_trainer("Mine", WIDTH=integer(4, "units", low=1), defaults={"OPTIM.LR": 1})\n'
+    )
+    read_declarations(tmp_path)
+    assert SETTINGS["TRAINER.MINE.WIDTH"] == integer(4, "units", low=1)
+    assert METHODS["Mine"].defaults == {"OPTIM.LR": 1.0}
+
+
+def test_all_methods_are_declared_and_read_the_same_without_an_import(own_registry) -> None:
+    before = dict(SETTINGS)
+    read_declarations(ROOT / "trainers", ROOT / "coop_cmp", ROOT / "coop_cmp/losses")
+    assert before == SETTINGS
+    assert {"CoOp", "CoCoOp", "ProDA", "MaPLe", "KgCoOp", "CLIPFT"} <= set(METHODS)
+    assert not METHODS["ZeroshotCLIP"].trains
+
+
+def test_the_schema_needs_no_torch() -> None:
+    code = (
+        "import sys, pathlib; from coop_cmp.config import *; import coop_cmp.config.resolve\n"
+        "read_declarations(pathlib.Path('trainers')); assert 'CoOp' in METHODS\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_a_wrong_declaration_is_refused(own_registry) -> None:
+    with pytest.raises(ValueError, match="default is not a whole number from 1"):
+        declare("TRAINER.MINE", WIDTH=integer(0, "units", low=1))
+    with pytest.raises(ValueError, match="declared twice"):
+        declare("", SEED=integer(-1, "something else"))
+    with pytest.raises(UserError, match=r"defaults of Mine: OPTIM\.LR must be"):
+        declare_trainer("Mine", defaults={"OPTIM.LR": -1})
+
+
+def test_lists_and_rows_say_what_their_items_are() -> None:
+    assert several([], number(1.0, ""), "doc").expected == "a list, each a number"
+    assert Row(default=[], of=(integer(1, ""),)).expected == "[a whole number]"
+    assert isinstance(SETTINGS["INPUT.SIZE"], Several)
+
+
+def test_the_size_of_a_backbones_images_is_known_without_loading_it(tmp_path) -> None:
+    assert image_size("ViT-B/16", MODELS) == (224, 224)
+    assert image_size("ViT-L/14@336px", MODELS) == (336, 336)
+    assert image_size("GlyphCLIP", MODELS) == (32, 32)
+    assert image_size("NoSuchModel", MODELS) is None
+    (tmp_path / "Bad.json").write_text("{")
+    with pytest.raises(UserError, match="not a model config"):
+        image_size("Bad", tmp_path)
+
+
+def test_a_method_without_a_file_takes_its_defaults_and_the_backbones(own_registry) -> None:
+    def settings(backbone: str, **options):
+        given = {"TRAINER.NAME": "Mine_CMP", "MODEL.BACKBONE.NAME": backbone}
+        return config.resolve(ROOT, {}, given, options)
+
+    declare_trainer("Mine", defaults={"OPTIM.LR": 0.5, "INPUT.TRANSFORMS": ["random_flip"]})
+    assert method_of("Mine_CMP") is METHODS["Mine"] is method_of("Mine")
+    large = settings("ViT-L/14@336px")
+    assert large.INPUT.SIZE == (336, 336)
+    assert (large.OPTIM.NAME, large.OPTIM.LR) == ("sgd", 0.5)
+    assert large.INPUT.TRANSFORMS == ("random_flip",)
+    small = settings("GlyphCLIP")
+    assert small.INPUT.TRANSFORMS == ("random_resized_crop", "normalize")
+    assert small.DATALOADER.NUM_WORKERS == 0
+    assert settings("GlyphCLIP", **{"OPTIM.LR": "0.25"}).OPTIM.LR == 0.25
+
+
+def test_a_config_file_says_everything_itself() -> None:
+    file = str(ROOT / "configs/trainers/CoOp/vit_b16.yaml")
+    given = {"TRAINER.NAME": "CoOp", "DATASET.NUM_SHOTS": 4}
+    cfg = config.resolve(ROOT, {"--config-file": file}, given, {})
+    assert cfg.OPTIM.MAX_EPOCH == 100
+    assert cfg.OPTIM.WEIGHT_DECAY == 5e-4

@@ -1,0 +1,181 @@
+"""The embedded data sets: parts, pictures, shifts, and a folder that is whole or not there."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dassl.config import get_cfg_default
+from PIL import Image
+from sklearn.datasets import load_digits
+from yacs.config import CfgNode
+
+from coop_cmp.datasets.digits import (
+    Digits,
+    DigitsBlur,
+    DigitsInvert,
+    DigitsNoise,
+    DigitsRotate,
+)
+from coop_cmp.datasets.drawn import is_complete
+
+SPLIT_FILE = "split_Digits.json"
+SHIFTED = (DigitsNoise, DigitsBlur, DigitsRotate, DigitsInvert)
+NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+
+
+def config(root: Path | str, shots: int = -1, subsample: str = "all") -> CfgNode:
+    cfg = get_cfg_default()
+    cfg.DATASET.NAME, cfg.DATASET.ROOT = "Digits", str(root)
+    cfg.DATASET.NUM_SHOTS, cfg.SEED = shots, 1
+    cfg.DATASET.SUBSAMPLE_CLASSES = subsample
+    cfg.freeze()
+    return cfg
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    for kind in (Digits, *SHIFTED):
+        kind(config(folder))
+    return folder
+
+
+def number(impath: str) -> int:
+    return int(Path(impath).stem)
+
+
+def pixels(impath: str) -> np.ndarray:
+    return np.asarray(Image.open(impath)).astype(float)
+
+
+def test_the_three_parts_are_disjoint_stratified_and_hold_every_digit(root: Path) -> None:
+    data = Digits(config(root))
+    parts = [[number(d.impath) for d in part] for part in (data.train_x, data.val, data.test)]
+    assert [len(part) for part in parts] == [400, 200, 1197]
+    assert sorted(parts[0] + parts[1] + parts[2]) == list(range(1797))
+    assert set(Counter(d.label for d in data.train_x).values()) == {40}
+    assert set(Counter(d.label for d in data.val).values()) == {20}
+    assert data.classnames == NAMES
+
+
+def test_labels_and_pictures_are_those_of_scikit_learn(root: Path) -> None:
+    source = load_digits()
+    data = Digits(config(root))
+    for item in (*data.train_x, *data.val, *data.test):
+        assert item.label == source.target[number(item.impath)]
+        assert item.classname == NAMES[item.label]
+    for item in data.test[::100]:
+        small = pixels(item.impath).reshape(8, 4, 8, 4).mean((1, 3))
+        original = source.images[number(item.impath)] * 255 / 16
+        assert np.corrcoef(small.ravel(), original.ravel())[0, 1] > 0.97
+        assert np.abs(small - original).mean() < 25
+
+
+@pytest.mark.parametrize("kind", SHIFTED)
+def test_a_shifted_set_has_the_test_pictures_in_the_same_order(root: Path, kind: type) -> None:
+    plain, shifted = Digits(config(root)).test, kind(config(root, shots=4)).test
+    assert [number(d.impath) for d in plain] == [number(d.impath) for d in shifted]
+    assert [d.label for d in plain] == [d.label for d in shifted]
+    assert kind(config(root)).classnames == NAMES
+    assert kind(config(root)).val is None
+    changes = [
+        np.abs(pixels(a.impath) - pixels(b.impath)).mean()
+        for a, b in zip(plain[::100], shifted[::100], strict=True)
+    ]
+    assert min(changes) > 2
+
+
+def test_each_shift_does_what_it_says(root: Path) -> None:
+    plain = pixels(Digits(config(root)).test[5].impath)
+    noise, blur, _, invert = (pixels(kind(config(root)).test[5].impath) for kind in SHIFTED)
+    assert np.array_equal(invert, 255 - plain)
+    roughness = [np.abs(np.diff(x)).mean() for x in (blur, plain, noise)]
+    assert roughness[0] < 0.6 * roughness[1] < roughness[1] < 0.6 * roughness[2]
+    angles = DigitsRotate(config(root))
+    turned = [pixels(d.impath) for d in angles.test[:50]]
+    upright = [pixels(d.impath) for d in Digits(config(root)).test[:50]]
+    turns = [rotation(a, b) for a, b in zip(upright, turned, strict=True)]
+    assert min(turns) < -15 < 15 < max(turns)
+    assert max(map(abs, turns)) <= 45
+
+
+def rotation(picture: np.ndarray, turned: np.ndarray) -> int:
+    """The angle, in steps of five degrees, that explains the turned picture best."""
+    image = Image.fromarray(picture.astype(np.uint8))
+    angles = range(-90, 91, 5)
+    return min(angles, key=lambda a: np.abs(np.asarray(image.rotate(a)) - turned).sum())
+
+
+def test_building_is_deterministic(root: Path, tmp_path: Path) -> None:
+    DigitsNoise(config(tmp_path))
+    files = sorted(Path(root, "digits_noise", "images").rglob("*.png"))
+    assert len(files) == 1197
+    for file in files[::50]:
+        assert file.read_bytes() == (tmp_path / file.relative_to(root)).read_bytes()
+
+
+def test_a_second_construction_writes_nothing(root: Path) -> None:
+    before = {f: f.stat().st_mtime_ns for f in root.rglob("*")}
+    Digits(config(root))
+    assert {f: f.stat().st_mtime_ns for f in root.rglob("*")} == before
+
+
+def test_a_torn_folder_is_noticed_and_rebuilt(tmp_path: Path) -> None:
+    DigitsInvert(config(tmp_path))
+    folder = tmp_path / "digits_invert"
+    split, victim = folder / SPLIT_FILE, next((folder / "images" / "six").glob("*.png"))
+    whole = split.read_bytes()
+    for file in (split, victim):
+        content = file.read_bytes()
+        file.write_bytes(b"")
+        assert not is_complete(folder, SPLIT_FILE)
+        file.unlink()
+        assert not is_complete(folder, SPLIT_FILE)
+        file.write_bytes(content)
+        assert is_complete(folder, SPLIT_FILE)
+    split.write_bytes(whole[:1000])
+    victim.unlink()
+    DigitsInvert(config(tmp_path))
+    assert split.read_bytes() == whole
+    assert Image.open(victim).size == (32, 32)
+    assert [f.name for f in tmp_path.iterdir()] == ["digits_invert"]
+
+
+def test_a_run_that_finishes_first_is_as_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain_change, folder = DigitsBlur.change, tmp_path / "digits_blur"
+
+    def change(self: DigitsBlur, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
+        if not folder.exists():  # the other run puts its folder in place while this one draws
+            monkeypatch.setattr(DigitsBlur, "change", plain_change)
+            DigitsBlur(config(tmp_path))
+            (folder / "by the other run").touch()
+        return plain_change(self, picture, rng)
+
+    monkeypatch.setattr(DigitsBlur, "change", change)
+    assert len(DigitsBlur(config(tmp_path)).test) == 1197
+    assert (folder / "by the other run").exists()
+    assert [f.name for f in tmp_path.iterdir()] == ["digits_blur"]
+
+
+def test_shots_and_base_classes_come_from_the_shared_rules(root: Path) -> None:
+    data = Digits(config(root, shots=8, subsample="new"))
+    assert Counter(d.label for d in data.train_x) == dict.fromkeys(range(5), 8)
+    assert Counter(d.label for d in data.val) == dict.fromkeys(range(5), 4)
+    assert data.classnames == NAMES[5:]
+    assert {d.label for d in DigitsBlur(config(root, subsample="base")).test} == set(range(5))
+
+
+def test_without_a_root_the_pictures_go_to_the_folder_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = DigitsInvert(config(""))
+    assert Path(data.test[0].impath).is_relative_to(tmp_path / "data" / "digits_invert")
+    split = json.loads((tmp_path / "data" / "digits_invert" / SPLIT_FILE).read_text())
+    assert [len(split[part]) for part in ("train", "val", "test")] == [1197, 0, 1197]

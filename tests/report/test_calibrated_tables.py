@@ -1,0 +1,115 @@
+"""Calibrated runs in tables: made from finished runs, and compared with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coop_cmp.cli.calibrators import calibrate_runs
+from coop_cmp.losses.names import TERMS
+from coop_cmp.report.collect import Collector
+from coop_cmp.report.definitions import table
+from coop_cmp.report.embedded import CALIBRATED, POSTHOC
+from coop_cmp.report.render import Renderer
+from coop_cmp.runs import load
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.run import Run, is_zero_shot, with_needs
+from tests.conftest import ROOT
+from tests.made_runs import finish_with
+
+COOP = Run("digits", "CoOp", "GlyphCLIP", 8)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(ROOT, tmp_path)
+
+
+def test_a_calibrated_run_needs_the_run_its_labels_and_zero_shot_clip():
+    new = replace(COOP, classes="new")
+    base = replace(COOP, classes="base")
+    zero_shot = Run("digits", "ZeroshotCLIP", "GlyphCLIP")
+    calibrated = replace(new, calibrator="temperature")
+    assert with_needs([calibrated]) == [base, new, replace(base, split="val"), calibrated]
+    dac = replace(new, calibrator="dac")
+    halves = [replace(zero_shot, classes="new"), replace(zero_shot, classes="base")]
+    assert with_needs([dac]) == [base, new, *halves, dac]
+    assert calibrated.path.parent.name == "GlyphCLIP_8shots_new_temperature"
+    assert calibrated.baseline == new
+
+
+def finish_all(project: Project, seeds: tuple[int, ...]) -> list[Run]:
+    """Runs that are sure of themselves at 97 % and right at 75 %; their calibrated twins."""
+    random = np.random.default_rng(0)
+    runs = []
+    for seed in seeds:
+        run = replace(COOP, seed=seed)
+        for part in ("test", "val"):
+            confidence = np.full(400, 0.97)
+            names = [f"{part} {i}" for i in range(400)]
+            correct = random.random(400) < 0.75
+            metrics = {"accuracy": float(correct.mean()), "ece": float(0.97 - correct.mean())}
+            finish_with(project, replace(run, split=part), confidence, correct, names, **metrics)
+        runs.append(replace(run, calibrator="temperature"))
+    return runs
+
+
+def test_calibrated_runs_are_made_once_and_are_what_the_project_expects(project):
+    runs = finish_all(project, (1,))
+    assert calibrate_runs(project, runs) == []
+    assert project.state(runs[0]).kind == "done"
+    written = (project.directory(runs[0]) / "results.json").stat().st_mtime_ns
+    assert calibrate_runs(project, runs) == []
+    assert (project.directory(runs[0]) / "results.json").stat().st_mtime_ns == written
+    frame = load(project.output)
+    row = frame[frame["calibrator"] == "temperature"].iloc[0]
+    assert row["ece"] < 0.05 < frame[frame["calibrator"] == ""]["ece"].min()
+    missing = calibrate_runs(project, [replace(COOP, seed=1, calibrator="sals")])
+    assert "needs a test of ZeroshotCLIP" in missing[0]
+
+
+def test_the_table_shows_the_change_by_a_calibrator_with_its_interval(project):
+    runs = finish_all(project, (1, 2, 3))
+    calibrate_runs(project, runs)
+    one = table("embedded_calibrators")
+    values, _ = Collector(project).values(one, one.holm)
+    changed = [
+        (cell.metric, value.change)
+        for cell, value in values.items()
+        if value.change and cell.changed_by == "temperature"
+    ]
+    assert {metric for metric, _ in changed} == {"accuracy", "ece", "nll"}
+    change = dict(changed)
+    assert change["ece"].holds
+    assert change["ece"].high < -0.1
+    assert change["accuracy"].estimate == 0
+    text = Renderer(one, values).render()
+    assert "by temperature" in text
+    assert "n/a" in text, "isotonic regression has nothing to say of new classes"
+
+
+def test_the_calibrators_table_has_every_term_and_calibrator_of_its_methods():
+    one = table("embedded_calibrators")
+    assert one.holm
+    tuned, *methods = one.blocks
+    assert tuned.rows == ("plain", "TPT", "CTPT", "OTPT")
+    assert [block.title for block in methods] == [f"{name}, 8 shots" for name in CALIBRATED]
+    assert all({"plain", *TERMS, *POSTHOC} <= set(block.rows) for block in methods)
+    trained = [run for run in with_needs(one.runs()) if not run.calibrator and not run.training]
+    learned = [run for run in trained if not is_zero_shot(run.trainer)]
+    # 3 methods, plain and with 13 terms, and B-PEFT; 3 seeds, all classes and the base classes
+    assert len(learned) == (3 * 14 + 1) * 3 * 2
+
+
+def test_a_rival_is_compared_with_the_method_that_it_changes():
+    cells = {cell.changed_by: cell for cell in table("embedded_calibrators").cells() if cell.runs}
+    for name, plain in (("CTPT", "ZeroshotCLIP"), ("BPEFT", "CoOp")):
+        baseline = cells[name].baseline
+        assert baseline is not None
+        assert baseline.trainer == plain
+        assert [run.seed for run in baseline.runs[0]] == [run.seed for run in cells[name].runs[0]]
+        calibrated = replace(cells[name].runs[0][0], calibrator="temperature")
+        assert calibrated.baseline == cells[name].runs[0][0], "its own change is that of T alone"

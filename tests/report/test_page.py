@@ -1,0 +1,234 @@
+"""The page's numbers are the frame's, and what it says of missing and mixed runs is true."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+import pytest
+
+from coop_cmp.cli import train
+from coop_cmp.cli.report import main
+from coop_cmp.errors import UserError
+from coop_cmp.files import write_json
+from coop_cmp.report.page.build import SCRIPTS, build, packed
+from coop_cmp.report.page.details import TEMPERATURES, at_temperatures, class_gaps, pictures
+from coop_cmp.report.page.missing import command_of, find_missing, last_words, missing_seeds
+from coop_cmp.report.page.records import mixtures, warnings
+from coop_cmp.report.page.rows import rows_of
+from coop_cmp.runs import Comparer, Predictions, load, read_predictions
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.run import Run
+from tests.page_runs import CLASSES, NASTY, settings_of, store_many, store_run
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("output")
+    store_many(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rows(output):
+    return rows_of(load(output))
+
+
+def find(rows, **labels):
+    return next(r for r in rows if all(r.summary()[k] == v for k, v in labels.items()))
+
+
+def test_a_row_has_the_means_of_the_frame_and_the_difference_of_the_comparer(output, rows):
+    frame = load(output)
+    twin = find(rows, term="CMP", shots=4, **{"lambda": 0.5})
+    runs = frame[(frame["lambda"] == 0.5) & (frame["shots"] == 4)]
+    plain = frame[(frame["trainer"] == "CoOp") & (frame["shots"] == 4)]
+    plain = plain[(plain["dataset"] == "Digits") & (plain["classes"] == "all")]
+    assert twin.values["ece"].estimate == pytest.approx(runs["ece"].mean())
+    assert twin.summary()["values"]["ece"][3] == pytest.approx(runs["ece"].std(), rel=1e-8)
+    pairs = list(zip(runs.to_dict("records"), plain.to_dict("records"), strict=True))
+    assert twin.changes["nll"] == Comparer().compare(pairs, "nll")
+    assert rows[twin.baseline].first["group"] == plain["group"].iloc[0]
+
+
+def test_the_interval_of_a_value_holds_seeds_and_images(rows):
+    value = find(rows, trainer="CoOp", shots=8).values["accuracy"]
+    seeds = [fact["accuracy"] for fact in find(rows, trainer="CoOp", shots=8).facts]
+    # Three seeds that err on other images, as these made-up ones do, are as good as 600 images.
+    over_images = value.estimate * (1 - value.estimate) / 600
+    half = (value.high - value.low) / 2
+    # Between that of the images alone and both added up with Student's factor for two degrees.
+    assert half > 1.96 * np.sqrt(over_images) * 0.8
+    assert half < 4.31 * np.sqrt(over_images + np.var(seeds, ddof=1) / 3) * 1.2
+    zero_shot = find(rows, trainer="ZeroshotCLIP").values["accuracy"]
+    assert zero_shot.low < zero_shot.estimate < zero_shot.high
+
+
+def test_families_join_what_differs_in_one_setting_alone(rows):
+    weak, strong = (find(rows, shots=4, **{"lambda": lam}) for lam in (0.01, 0.5))
+    later = find(rows, shots=8, **{"lambda": 0.01})
+    assert weak.family("lambda") == strong.family("lambda") != later.family("lambda")
+    assert weak.family("shots") == later.family("shots") != strong.family("shots")
+    assert find(rows, classes="base").family("classes") == find(rows, classes="new").family(
+        "classes"
+    )
+
+
+def test_temperatures_divide_the_logits(output):
+    predictions = read_predictions(output / "zero" / "predictions.npz")
+    for level, samples in zip((0.5, 1, 3), at_temperatures(predictions, (0.5, 1, 3)), strict=True):
+        odds = np.exp(predictions.logits.astype(float) / level)
+        probabilities = odds / odds.sum(1, keepdims=True)
+        assert np.allclose(samples.confidence, probabilities.max(1))
+        true = probabilities[np.arange(len(odds)), predictions.labels]
+        assert np.allclose(samples.nll, -np.log(true))
+
+
+def test_far_apart_logits_stay_finite_at_any_temperature():
+    predictions = Predictions(np.array([[3e4, -3e4]], np.float32), np.array([1]), ["a", "b"])
+    (cold,) = at_temperatures(predictions, (TEMPERATURES[0],))
+    assert cold.nll.isfinite().all()
+    assert float(cold.confidence) == 1
+
+
+def test_the_middle_temperature_gives_the_numbers_of_the_frame(rows):
+    row = find(rows, trainer="CoOp", shots=8)
+    cooled = pictures(row)["temperatures"]
+    middle = cooled["temperature"].index(1)
+    assert cooled["ece"][middle] == pytest.approx(row.values["ece"].estimate, abs=1e-6)
+    assert cooled["nll"][middle] == pytest.approx(row.values["nll"].estimate, abs=1e-5)
+    for counts, right in zip(cooled["count"], cooled["correct"], strict=True):
+        assert sum(counts) == 600
+        assert sum(right) == pytest.approx(600 * row.values["accuracy"].estimate)
+
+
+def test_class_gaps_are_of_the_predictions_of_each_class(rows):
+    row = find(rows, trainer="ZeroshotCLIP")
+    samples = row.runs[0].samples
+    gaps = class_gaps(samples, CLASSES)
+    assert sum(one["predictions"] for one in gaps) == len(samples)
+    assert {one["name"] for one in gaps} == {"ant (0)", NASTY, "<b>bee</b>", "=1+1", "ant (4)"}
+    bee = next(one for one in gaps if one["name"] == "<b>bee</b>")
+    chosen = samples.predicted == 2
+    assert bee["accuracy"] == pytest.approx(float(samples.correct[chosen].mean()), abs=1e-4)
+
+
+def test_without_logits_there_is_one_temperature_and_without_outcomes_none(tmp_path):
+    store_run(tmp_path / "a", settings_of("CoOp", 1))
+    (tmp_path / "a" / "predictions.npz").unlink()
+    (row,) = rows_of(load(tmp_path))
+    found = pictures(row)
+    assert found["temperatures"]["temperature"] == [1.0]
+    assert "no temperatures" in found["problem"]
+    (tmp_path / "a" / "outcomes.npz").unlink()
+    (row,) = rows_of(load(tmp_path))
+    assert "outcomes.npz" in pictures(row)["problem"]
+    assert "no interval" in row.problems[0]
+    assert row.values["ece"].estimate == row.first["ece"]
+
+
+def test_other_versions_and_namesakes_are_told(tmp_path):
+    store_run(tmp_path / "a/seed1", settings_of("CoOp", 1))
+    store_run(tmp_path / "a/seed2", settings_of("CoOp", 2), torch="1")
+    store_run(tmp_path / "b", settings_of("CoOp", 1, **{"OPTIM.LR": 0.5}))
+    rows = rows_of(load(tmp_path))
+    assert mixtures(rows) == [["versions.torch"], []]
+    told = warnings(rows)
+    assert told[0] == "versions.torch is not the same for all runs: 2 (2 runs), 1 (1 run)"
+    assert told[1].endswith("differ in OPTIM.LR")
+
+
+def test_a_seed_that_only_others_have_is_missing(tmp_path):
+    for seed in (1, 2):
+        store_run(tmp_path / f"a/seed{seed}", settings_of("CoOp", seed))
+    store_run(tmp_path / "b/seed1", settings_of("KgCoOp", 1))
+    store_run(tmp_path / "zero", settings_of("ZeroshotCLIP", 1))
+    rows = rows_of(load(tmp_path))
+    assert [(row.first["trainer"], seed) for row, seed in missing_seeds(rows)] == [("KgCoOp", 2)]
+    (missing,) = find_missing(None, rows, [])
+    assert missing.directory == str(tmp_path / "b/seed2")
+
+
+def test_a_broken_or_unfinished_run_is_missing_with_its_last_words(tmp_path):
+    project = Project(ROOT, tmp_path)
+    run = Run("digits", "CoOp", "GlyphCLIP", 4)
+    folder = project.directory(run)
+    write_json(folder / "run.json", project.identity(run).as_record())
+    (folder / "sweep.log").write_text("epoch 1\nerror: no space <left>\n\n")
+    store_run(tmp_path / "a", settings_of("CoOp", 1))
+    store_run(tmp_path / "b", settings_of("CoOp", 2))
+    (tmp_path / "b" / "results.json").write_text("{")
+    frame = load(tmp_path)
+    broken, unfinished = find_missing(project, rows_of(frame), frame.attrs["problems"])
+    assert broken.directory == str(tmp_path / "b")
+    assert "not a JSON file" in broken.reason
+    assert unfinished.reason == "not finished: error: no space <left>"
+    assert f"--output-dir {folder}" in unfinished.command
+    assert last_words(str(tmp_path / "a")) == "it left no log"
+
+
+def test_the_command_of_a_missing_run_does_that_run(tmp_path):
+    project = Project(ROOT, tmp_path)
+    run = Run("digits", "CoOp_CMP", "GlyphCLIP", 2, 3, 0.05, "log", (("OPTIM.LR", "0.125"),))
+    words = shlex.split(command_of(project, project.identity(run), "there"))
+    args = train.parse_args(words[2:])
+    assert (args.trainer, args.seed, args.output_dir) == ("CoOp_CMP", 3, "there")
+    given = dict(zip(args.opts[::2], args.opts[1::2], strict=True))
+    again = Run("digits", "CoOp_CMP", "GlyphCLIP", 2, 3, options=tuple(given.items()))
+    assert project.identity(again) == project.identity(run)
+    test = replace(run, dataset="digits_noise", source="digits")
+    evaluation = command_of(project, project.identity(test), "there", "trained")
+    assert "--eval-only --model-dir trained" in evaluation
+    assert "digits_noise.yaml" in evaluation
+
+
+def test_no_command_is_better_than_a_wrong_one(tmp_path):
+    project = Project(ROOT, tmp_path)
+    identity = project.identity(Run("digits", "CoOp", "GlyphCLIP", 2))
+    for more in ({"DATASET.NAME": "Elsewhere"}, {"CALIBRATOR.NAME": "temperature"}):
+        other = replace(identity, settings={**identity.settings, **more})
+        assert command_of(project, other, "there") == ""
+
+
+def test_nothing_from_files_becomes_markup(output):
+    text = build(load(output), NASTY, intervals=False)
+    own = text[text.index("<body>") : text.index('<script type="application/json"')]
+    assert "<img" not in own
+    assert "<script" not in own
+    data = text.split('id="data">')[1].split("</script>")[0]
+    assert "<" not in data
+    assert json.loads(data)["title"] == NASTY
+    assert text.count("<script>") == 1 + len(SCRIPTS)  # the charting library and ours
+    assert 'http-equiv="Content-Security-Policy" content="default-src \'none\';' in text
+
+
+def test_details_are_packed_the_same_each_time():
+    value = {"name": NASTY}
+    assert packed(value) == packed(value)
+    assert json.loads(gzip.decompress(base64.b64decode(packed(value)))) == value
+
+
+def test_the_command_writes_the_page_and_says_how_large(output, tmp_path, capsys):
+    page = tmp_path / "page.html"
+    assert main([str(output), "--to", str(page), "--no-intervals"]) == 0
+    assert "28 runs" in capsys.readouterr().out.replace(str(page), "")
+    assert page.stat().st_size < 7e6
+    with pytest.raises(UserError, match="no complete runs"):
+        main([str(tmp_path)])
+
+
+def test_values_without_intervals_are_plain_means(output):
+    row = find(rows_of(load(output), intervals=False), trainer="CoOp", shots=8)
+    assert row.summary()["values"]["ece"][:3] == [
+        pytest.approx(mean(fact["ece"] for fact in row.facts), abs=1e-6),
+        None,
+        None,
+    ]

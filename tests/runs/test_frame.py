@@ -1,0 +1,99 @@
+"""coop_cmp/runs/frame.py: all runs as one table."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from coop_cmp.cli.results import main
+from coop_cmp.errors import UserError
+from coop_cmp.runs import load
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.run import Run
+from tests.conftest import ROOT
+from tests.made_runs import finish
+
+RUN = Run("digits", "CoOp_CMP", "GlyphCLIP", 8, 2, 0.05, "log")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    project = Project(ROOT, tmp_path)
+    finish(project, RUN, accuracy=0.8, ece=0.1)
+    finish(project, replace(RUN, dataset="digits_blur", source="digits"), accuracy=0.6)
+    finish(project, Run("digits", "ZeroshotCLIP", "GlyphCLIP"), accuracy=0.7)
+    return project
+
+
+def test_a_row_has_labels_metrics_settings_and_circumstances(project):
+    frame = load(project.output)
+    assert sorted(frame.index) == [
+        "digits/CoOp_CMP/GlyphCLIP_8shots_lambda0.05_log/seed2",
+        "digits/ZeroshotCLIP/GlyphCLIP/seed1",
+        "digits_blur/CoOp_CMP/GlyphCLIP_8shots_lambda0.05_log_from_digits/seed2",
+    ]
+    row = frame.loc["digits_blur/CoOp_CMP/GlyphCLIP_8shots_lambda0.05_log_from_digits/seed2"]
+    expected = {
+        "dataset": "DigitsBlur",
+        "trained_on": "Digits",
+        "trainer": "CoOp_CMP",
+        "method": "CoOp",
+        "term": "CMP",
+        "lambda": 0.05,
+        "form": "log",
+        "calibrator": "",
+        "backbone": "GlyphCLIP",
+        "shots": 8,
+        "classes": "all",
+        "split": "test",
+        "seed": 2,
+        "accuracy": 0.6,
+        "OPTIM.LR": 0.002,
+        "TRAINER.CMP.LAMBDA": 0.05,
+        "seconds.total": 2.0,
+        "machine.host": "here",
+    }
+    assert {name: row[name] for name in expected} == expected
+    assert frame.loc["digits/ZeroshotCLIP/GlyphCLIP/seed1", "shots"] is None
+
+
+@pytest.mark.parametrize(("shots", "shown"), [(1, 1), (-1, None)])
+def test_one_shot_is_a_number_of_shots_and_all_images_are_none(project, shots, shown):
+    finish(project, replace(RUN, shots=shots), accuracy=0.5)
+    (row,) = load(project.output).query("accuracy == 0.5").to_dict("records")
+    assert row["shots"] == shown
+
+
+def test_one_bad_file_never_stops_a_listing(project, capsys):
+    bad = {"deep": "[" * 10**5, "torn": '{"schema": 2', "empty": "{}", "binary": "\x00\xff"}
+    for name, text in bad.items():
+        (project.output / name).mkdir()
+        (project.output / name / "results.json").write_text(text, encoding="latin-1")
+    frame = load(project.output)
+    assert len(frame) == 3
+    assert len(frame.attrs["problems"]) == len(bad)
+    assert main([str(project.output)]) == 0
+    out, err = capsys.readouterr()
+    assert "3 runs" in out
+    for name in bad:
+        assert f"left out: {project.output}/{name}/results.json: " in err
+
+
+def test_the_csv_comes_back_as_the_frame(project, capsys):
+    assert main([str(project.output), "--csv"]) == 0
+    read = pd.read_csv(io.StringIO(capsys.readouterr().out), index_col="run")
+    frame = load(project.output)
+    assert list(read.index) == list(frame.index)
+    assert read["accuracy"].tolist() == frame["accuracy"].tolist()
+    assert read["OPTIM.LR"].tolist() == frame["OPTIM.LR"].tolist()
+
+
+def test_an_empty_directory_has_no_rows_and_a_missing_one_is_named(tmp_path, capsys):
+    assert main([str(tmp_path)]) == 0
+    assert "0 runs" in capsys.readouterr().out
+    with pytest.raises(UserError, match="nowhere: there is no such directory"):
+        load(tmp_path / "nowhere")
