@@ -1,8 +1,10 @@
 """Train and test a method with CoOp's command line; the program is coop_cmp/cli/train.py."""
 
+import gc
 import sys
 
 try:
+    gc.disable()  # what is imported stays, and looking for garbage among it takes a second
     from coop_cmp.cli.train import run
 except ModuleNotFoundError as error:
     print(
@@ -11,6 +13,9 @@ except ModuleNotFoundError as error:
         file=sys.stderr,
     )
     sys.exit(2)
+
+gc.freeze()
+gc.enable()
 
 if __name__ == "__main__":
     sys.exit(run())

@@ -35,8 +35,7 @@ from torch import Tensor
 
 from coop_cmp.clip import LoadedCLIP
 from coop_cmp.config.resolve import resolve
-from coop_cmp.trainers.tpt import TunedCLIP
-from coop_cmp.trainers.tuning import confident_logits, dispersion, marginal_entropy
+from coop_cmp.trainers.tpt import TunedCLIP, confident_logits, dispersion, marginal_entropy
 
 WAYS = ("one image", "naive encoder", "in batches")
 WEIGHT = 50.0

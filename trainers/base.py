@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, ClassVar
 
@@ -31,7 +32,27 @@ from coop_cmp.trackers import Trackers
 
 from .checkpoint import learned_digest, load_learned
 from .frozen import FeatureTrainer
-from .reference import ZeroShotReference
+
+
+@dataclass
+class Step:
+    """What a method computes for one training batch.
+
+    Attributes:
+        logits: Those that predict, [B, C].
+        label: Class indices [B].
+        losses: The terms of the loss by name, weighted: their sum is the loss.
+        image: Normalised image features [B, E].
+        text: The text features of the logits, [C, E], or [B, C, E] if every image has its own.
+        trained_logits: The logits [B, C] inside the cross-entropy; by default those that predict.
+    """
+
+    logits: Tensor
+    label: Tensor
+    losses: dict[str, Tensor]
+    image: Tensor
+    text: Tensor
+    trained_logits: Tensor | None = None
 
 
 class PromptedCLIP(nn.Module):
@@ -56,7 +77,6 @@ class PromptedCLIP(nn.Module):
             clip.model, node.TEXT_ENCODER, budget // self.text_passes, node.COMPILE
         )
         self.fixed_text: Tensor | None = None
-        self.step_features: tuple[Tensor, ...] | None = None
 
     def encode_image(self, image: Tensor) -> Tensor:
         """Normalised image features [B, E] of images [B, 3, H, W]."""
@@ -83,32 +103,35 @@ class PromptedCLIP(nn.Module):
             image_features: [B, E]
             text_features: [C, E], or [B, C, E] if every image has its own.
         """
-        if self.step_features is not None:  # somebody asked for them
-            self.step_features = image_features, text_features
         with torch.autocast(image_features.device.type, enabled=False):
             scale = self.logit_scale.float().exp()
             if text_features.dim() == 3:
                 return scale * (text_features @ image_features[..., None])[..., 0]
             return scale * image_features @ text_features.t()
 
+    def text_for(self, image_features: Tensor) -> Tensor:
+        """Normalised text features [C, E], or [B, C, E] if every image has its own."""
+        return self.text_features() if self.fixed_text is None else self.fixed_text
+
     def classify(self, image_features: Tensor) -> Tensor:
         """Logits [B, C] in single precision for normalised image features [B, E]."""
-        text = self.fixed_text if self.fixed_text is not None else self.text_features()
-        return self.similarity(image_features, text)
+        return self.similarity(image_features, self.text_for(image_features))
 
     def classifier(self) -> Tensor | None:
         """The text features that serve a whole evaluation; None if they depend on the image."""
         return self.text_features()
 
-    def losses(self, image_features: Tensor, label: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Logits [B, C] and the named terms of the training loss.
+    def losses(self, image_features: Tensor, label: Tensor) -> Step:
+        """The forward pass of a training batch.
 
         Args:
             image_features: Normalised features [B, E].
             label: Class indices [B].
         """
-        logits = self.classify(image_features)
-        return logits, {"loss_ce": F.cross_entropy(logits, label)}
+        text = self.text_for(image_features)
+        logits = self.similarity(image_features, text)
+        losses = {"loss_ce": F.cross_entropy(logits, label)}
+        return Step(logits, label, losses, image_features, text)
 
     def forward(self, image: Tensor) -> Tensor:
         """Logits [B, C] for images [B, 3, H, W] or their stored features [B, E]."""
@@ -123,15 +146,14 @@ class PromptTrainer(FeatureTrainer):
     Attributes:
         folders: Where checkpoints are: the folder of our own, then those of other codebases.
         unused: Beginnings of the names that other codebases store and nobody needs.
-        cross_entropy: False for a method without one, to which no term could be added: no twins.
-        needs: What the term of a twin needs besides logits.
+        cross_entropy: The name of its cross-entropy among the losses; None for a method without
+            one, which takes no further term.
     """
 
     node: str
     folders: ClassVar[tuple[str, ...]] = ("prompt_learner",)
     unused: ClassVar[tuple[str, ...]] = ()
-    cross_entropy: ClassVar[bool] = True
-    needs: ClassVar[tuple[str, ...]] = ()
+    cross_entropy: ClassVar[str | None] = "loss_ce"
     model: Any  # a PromptedCLIP; Dassl's own trainers have other models
 
     def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
@@ -171,9 +193,7 @@ class PromptTrainer(FeatureTrainer):
         self.model.to(self.device)
         check_text_encoder(clip, self.model.text_encoder)
         suit_convolutions(self.model.visual, self.device)
-        if self.needs:
-            names = self.dm.dataset.classnames
-            self.reference = ZeroShotReference(cfg, clip, names, self.model)
+        self.before_training(clip)
         if self.precision == "fp16" and cfg.MODEL.LEARNABLE_DTYPE == "model":
             self.learner.half()
         self.trainable = sum(p.numel() for p in self.learner.parameters() if p.requires_grad)
@@ -186,14 +206,8 @@ class PromptTrainer(FeatureTrainer):
         self.register_model(self.folders[0], self.learner, self.optim, self.sched)
         self.scaler = grad_scaler(scaled)
 
-    def zero_shot_logits(self, batch: dict[str, Any]) -> Tensor:
-        """Logits [B, C] of zero-shot CLIP for the batch in training, for terms that need them."""
-        with self.autocast():
-            return self.reference.logits(batch["img"])
-
-    def text_features(self) -> tuple[Tensor, Tensor]:
-        """Text features of the step's logits and of zero-shot CLIP, for terms that need them."""
-        return self.reference.text_features()
+    def before_training(self, clip: LoadedCLIP) -> None:
+        """Hook: use the loaded model before anything is learned."""
 
     def start_from(self, path: str) -> None:
         """Load what a file has of what is learned; a file that has nothing of it is refused."""
@@ -221,18 +235,28 @@ class PromptTrainer(FeatureTrainer):
         return torch.autocast(self.device.type, dtype=dtype, enabled=self.precision == "amp")
 
     def forward_backward(self, batch: dict[str, Any]) -> dict[str, Tensor]:
-        """One step; what it returns stays on the device until it is printed."""
+        return self.take_step(self.compute_losses(batch))
+
+    def compute_losses(self, batch: dict[str, Any]) -> Step:
+        """The forward pass of a training batch: its logits and the named terms of the loss."""
         image, label = self.parse_batch_train(batch)
         with self.autocast():
-            logits, terms = self.model.losses(self.model.image_features(image), label)
-        loss = reduce(torch.add, terms.values())
+            return self.model.losses(self.model.image_features(image), label)
+
+    def take_step(self, step: Step) -> dict[str, Tensor]:
+        """Minimise the sum of the losses; what it returns stays on the device until printed."""
+        loss = reduce(torch.add, step.losses.values())
         self.update(loss)
         if self.batch_idx + 1 == self.num_batches:
             self.update_lr()
-        shown = {"loss": loss, "acc": compute_accuracy(logits, label)[0]}
-        if len(terms) > 1:
-            shown |= terms
+        shown = {"loss": loss, "acc": compute_accuracy(step.logits, step.label)[0]}
+        if len(step.losses) > 1:
+            shown |= step.losses
         return {name: value.detach() for name, value in shown.items()}
+
+    def penalised_logits(self, step: Step) -> Tensor:
+        """The logits [B, C] that a term added to the loss is computed from."""
+        return step.logits
 
     def update(self, loss: Tensor) -> None:
         """One optimiser step, with the gradients scaled under fp16 autocast."""

@@ -15,13 +15,13 @@ from dassl.engine import TRAINER_REGISTRY
 from dassl.optim import build_optimizer
 from torch import Tensor, nn
 
-from coop_cmp.checkout.twins import plug_all
 from coop_cmp.clip import LoadedCLIP, PromptLayout, clean, template_of, text_layout
 from coop_cmp.config import PRECISIONS, choice, declare_trainer, flag, number
 from coop_cmp.devices import to_device
 from coop_cmp.errors import UserError
 
-from .base import PromptedCLIP, PromptTrainer
+from .base import PromptedCLIP, PromptTrainer, Step
+from .cmp import CMP
 
 EXCLUDED = -1e4  # a logit that takes no part in a softmax, and is finite
 
@@ -67,7 +67,7 @@ class FineTunedCLIP(PromptedCLIP):
             self._frozen_text = self.text_encoder(self.layout)
         return self._frozen_text
 
-    def losses(self, image_features: Tensor, label: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def losses(self, image_features: Tensor, label: Tensor) -> Step:
         """Logits [B, C] and the loss of the mode.
 
         FT-Contrastive only encodes the classes of the batch; the logits of others are -inf.
@@ -82,7 +82,8 @@ class FineTunedCLIP(PromptedCLIP):
         logits = known.new_full((len(label), self.layout.n_classes), float("-inf"))
         logits = logits.index_copy(1, classes, known.detach())
         products = known[:, torch.searchsorted(classes, label)]
-        return logits, {"loss_contrastive": contrastive_loss(products, label)}
+        losses = {"loss_contrastive": contrastive_loss(products, label)}
+        return Step(logits, label, losses, image_features, text)
 
 
 def contrastive_loss(products: Tensor, label: Tensor) -> Tensor:
@@ -100,7 +101,6 @@ def contrastive_loss(products: Tensor, label: Tensor) -> Tensor:
     return (F.cross_entropy(products, pair) + F.cross_entropy(products.t(), pair)) / 2
 
 
-@plug_all
 @TRAINER_REGISTRY.register()
 class CLIPFT(PromptTrainer):
     """Full fine-tuning, in single precision or under autocast."""
@@ -121,10 +121,10 @@ class CLIPFT(PromptTrainer):
 
     def check_cfg(self, cfg: Any) -> None:
         super().check_cfg(cfg)
-        if self.needs and cfg.TRAINER.CLIPFT.MODE == "FT-Contrastive":
+        if isinstance(self, CMP) and cfg.TRAINER.CLIPFT.MODE == "FT-Contrastive":
             raise UserError(
-                f"{type(self).__name__}: its term compares the logits of all classes with zero-shot"
-                " ones, and TRAINER.CLIPFT.MODE FT-Contrastive has none; use FT-CE"
+                f"{type(self).__name__}: its term needs the logits of all classes, and "
+                "TRAINER.CLIPFT.MODE FT-Contrastive has none; use FT-CE"
             )
 
     def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
@@ -138,10 +138,10 @@ class CLIPFT(PromptTrainer):
         group = {"params": self.trained(), "eps": self.cfg.TRAINER.CLIPFT.EPS}
         return build_optimizer(self.learner, self.cfg.OPTIM, param_groups=[group])
 
-    def forward_backward(self, batch: dict[str, Any]) -> dict[str, Tensor]:
+    def compute_losses(self, batch: dict[str, Any]) -> Step:
         self.model.host_label = batch["label"]
         try:
-            return super().forward_backward(batch)
+            return super().compute_losses(batch)
         finally:
             self.model.host_label = None
 
@@ -152,3 +152,8 @@ class CLIPFT(PromptTrainer):
     def set_model_mode(self, mode: str = "train", names: Any = None) -> None:
         """Always ``eval``: BatchNorm keeps CLIP's statistics."""
         super().set_model_mode("eval", names)
+
+
+@TRAINER_REGISTRY.register()
+class CLIPFT_CMP(CMP, CLIPFT):
+    """CLIP fine-tuning with the confidence misalignment penalty."""

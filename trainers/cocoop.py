@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
-from coop_cmp.checkout.twins import plug_all
 from coop_cmp.clip import LoadedCLIP
 from coop_cmp.config import PRECISIONS, choice, declare_trainer, integer, text
 
 from .base import PromptedCLIP, PromptTrainer
+from .cmp import CMP
 from .coop import PromptLearner
 
 REDUCTION = 16
@@ -57,17 +57,16 @@ class CoCoOpCLIP(PromptedCLIP):
         super().__init__(cfg, clip)
         self.prompt_learner = ConditionalPromptLearner(cfg.TRAINER.COCOOP, clip, classnames)
 
-    def classify(self, image_features: Tensor) -> Tensor:
-        """Logits [B, C] in single precision for normalised image features [B, E]."""
+    def text_for(self, image_features: Tensor) -> Tensor:
+        """Normalised text features [B, C, E] for normalised image features [B, E]."""
         contexts = self.prompt_learner(image_features)
-        text = self.text_encoder(self.prompt_learner.layout, contexts)  # [B, C, E]
-        return self.similarity(image_features, F.normalize(text.float(), dim=-1))
+        text = self.text_encoder(self.prompt_learner.layout, contexts)
+        return F.normalize(text.float(), dim=-1)
 
     def classifier(self) -> None:
         """There is no classifier for all images."""
 
 
-@plug_all
 @TRAINER_REGISTRY.register()
 class CoCoOp(PromptTrainer):
     """Conditional context optimisation: cross-entropy, in the context and the meta-net."""
@@ -76,3 +75,8 @@ class CoCoOp(PromptTrainer):
 
     def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
         return CoCoOpCLIP(self.cfg, clip, classnames)
+
+
+@TRAINER_REGISTRY.register()
+class CoCoOp_CMP(CMP, CoCoOp):
+    """CoCoOp with the confidence misalignment penalty."""

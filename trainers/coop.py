@@ -12,12 +12,12 @@ import torch
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
-from coop_cmp.checkout.twins import plug_all
 from coop_cmp.clip import LoadedCLIP, context_layout, word_vectors
 from coop_cmp.clip.prompts import Position
 from coop_cmp.config import PRECISIONS, choice, declare_trainer, flag, integer, text
 
 from .base import PromptedCLIP, PromptTrainer
+from .cmp import CMP
 
 declare_trainer(
     "CoOp",
@@ -76,7 +76,6 @@ class CoOpCLIP(PromptedCLIP):
         return self.text_encoder(self.prompt_learner.layout, self.prompt_learner.ctx)
 
 
-@plug_all
 @TRAINER_REGISTRY.register()
 class CoOp(PromptTrainer):
     """Context optimisation: cross-entropy of the class logits, in the context vectors only."""
@@ -87,3 +86,8 @@ class CoOp(PromptTrainer):
         node = self.cfg.TRAINER.COOP
         learner = PromptLearner(node, clip, classnames, node.CSC, node.CLASS_TOKEN_POSITION)
         return CoOpCLIP(self.cfg, clip, learner)
+
+
+@TRAINER_REGISTRY.register()
+class CoOp_CMP(CMP, CoOp):
+    """CoOp with the confidence misalignment penalty."""

@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor
 
-from coop_cmp.checkout.twins import plug_all
 from coop_cmp.clip import LoadedCLIP, clean, template_of, text_layout
 from coop_cmp.config import PRECISIONS, choice, declare_trainer, integer, number, text
 
-from .base import PromptedCLIP, PromptTrainer
+from .base import PromptedCLIP, PromptTrainer, Step
+from .cmp import CMP
 from .coop import CoOpCLIP, PromptLearner
 
 # Where the method's authors use another template than zero-shot CLIP.
@@ -54,18 +54,14 @@ class KgCoOpCLIP(CoOpCLIP):
             self._anchor = F.normalize(encoded.float(), dim=-1)
         return self._anchor
 
-    def losses(self, image_features: Tensor, label: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def losses(self, image_features: Tensor, label: Tensor) -> Step:
         """Cross-entropy, and the mean cosine distance of the classifier to its anchor."""
-        text = self.text_features()
-        logits = self.similarity(image_features, text)
-        distance = 1 - (text * self.anchor()).sum(dim=-1).mean()
-        return logits, {
-            "loss_ce": F.cross_entropy(logits, label),
-            "loss_kg": self.weight * distance,
-        }
+        step = super().losses(image_features, label)
+        distance = 1 - (step.text * self.anchor()).sum(dim=-1).mean()
+        step.losses["loss_kg"] = self.weight * distance
+        return step
 
 
-@plug_all
 @TRAINER_REGISTRY.register()
 class KgCoOp(PromptTrainer):
     """Knowledge-guided context optimisation."""
@@ -75,3 +71,8 @@ class KgCoOp(PromptTrainer):
 
     def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
         return KgCoOpCLIP(self.cfg, clip, classnames)
+
+
+@TRAINER_REGISTRY.register()
+class KgCoOp_CMP(CMP, KgCoOp):
+    """KgCoOp with the confidence misalignment penalty."""

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
-from coop_cmp.checkout.twins import plug_all
 from coop_cmp.clip import (
     LoadedCLIP,
     check_vision_transformer,
@@ -25,6 +24,7 @@ from coop_cmp.config import PRECISIONS, choice, declare_trainer, integer, text
 from coop_cmp.errors import UserError
 
 from .base import PromptedCLIP, PromptTrainer
+from .cmp import CMP
 
 declare_trainer(
     "MaPLe",
@@ -105,7 +105,6 @@ class MaPLeCLIP(PromptedCLIP):
         return self.text_encoder(learner.layout, learner.ctx, list(learner.compound_prompts_text))
 
 
-@plug_all
 @TRAINER_REGISTRY.register()
 class MaPLe(PromptTrainer):
     """Multi-modal prompt learning: cross-entropy of the class logits."""
@@ -121,3 +120,8 @@ class MaPLe(PromptTrainer):
 
     def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
         return MaPLeCLIP(self.cfg, clip, classnames)
+
+
+@TRAINER_REGISTRY.register()
+class MaPLe_CMP(CMP, MaPLe):
+    """MaPLe with the confidence misalignment penalty."""

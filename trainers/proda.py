@@ -14,14 +14,14 @@ import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
-from coop_cmp.checkout.twins import penalty_logits, plug_all
 from coop_cmp.clip import LoadedCLIP, PromptLayout, context_layout
 from coop_cmp.clip.prompts import Position, token_ids
 from coop_cmp.config import PRECISIONS, choice, declare_trainer, integer, number
 from coop_cmp.devices import to_device
 from coop_cmp.errors import UserError
 
-from .base import PromptedCLIP, PromptTrainer
+from .base import PromptedCLIP, PromptTrainer, Step
+from .cmp import CMP
 
 declare_trainer(
     "ProDA",
@@ -121,15 +121,18 @@ class ProDACLIP(PromptedCLIP):
             cosines = (nameless @ nameless.t()).abs()
         return (cosines.sum() - cosines.trace()) / max(1, count * (count - 1))
 
-    def losses(self, image_features: Tensor, label: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def losses(self, image_features: Tensor, label: Tensor) -> Step:
         """The upper bound for some of the prompts, and the diversity of all."""
         samples = self.samples(self.prompt_learner.of_step(self.step))
-        logits = self.similarity(image_features, samples.mean(dim=0))
+        text = samples.mean(dim=0)
+        logits = self.similarity(image_features, text)
         scale = self.logit_scale.float().exp()
         bound = logits + scale**2 / 2 * margin_variance(samples, image_features, label)
-        with penalty_logits(logits if self.node.PENALTY_ON == "mean" else bound):
-            loss = F.cross_entropy(bound, label)
-        return logits, {"loss_upper": loss, "loss_div": self.node.ALPHA * self.diversity_loss()}
+        losses = {
+            "loss_upper": F.cross_entropy(bound, label),
+            "loss_div": self.node.ALPHA * self.diversity_loss(),
+        }
+        return Step(logits, label, losses, image_features, text, trained_logits=bound)
 
 
 def margin_variance(samples: Tensor, image_features: Tensor, label: Tensor) -> Tensor:
@@ -155,17 +158,26 @@ def margin_variance(samples: Tensor, image_features: Tensor, label: Tensor) -> T
         return variance.clamp(min=0).scatter(1, label[:, None], 0)
 
 
-@plug_all
 @TRAINER_REGISTRY.register()
 class ProDA(PromptTrainer):
     """Prompt distribution learning."""
 
     node = "PRODA"
+    cross_entropy = "loss_upper"
     model: ProDACLIP
 
     def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
         return ProDACLIP(self.cfg, clip, classnames)
 
-    def forward_backward(self, batch: dict[str, Any]) -> dict[str, Tensor]:
+    def compute_losses(self, batch: dict[str, Any]) -> Step:
         self.model.step = self.epoch * self.num_batches + self.batch_idx
-        return super().forward_backward(batch)
+        return super().compute_losses(batch)
+
+    def penalised_logits(self, step: Step) -> Tensor:
+        on_bound = self.cfg.TRAINER.PRODA.PENALTY_ON == "bound"
+        return step.trained_logits if on_bound else step.logits  # type: ignore[return-value]
+
+
+@TRAINER_REGISTRY.register()
+class ProDA_CMP(CMP, ProDA):
+    """ProDA with the confidence misalignment penalty."""

@@ -46,7 +46,7 @@ class ZeroshotCLIP(PromptTrainer):
     """One template per data set."""
 
     node = "COOP"
-    cross_entropy = False
+    cross_entropy = None
 
     def templates(self) -> tuple[str, ...]:
         return (template_of(self.cfg),)

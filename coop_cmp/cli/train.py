@@ -8,13 +8,10 @@ Example:
 from __future__ import annotations
 
 import argparse
-import gc
 import sys
 from contextlib import nullcontext
 from pathlib import Path
 
-gc.disable()  # what is imported stays, and looking for garbage among it takes a second
-import open_clip  # noqa: F401
 from dassl.data.datasets import DATASET_REGISTRY
 from dassl.engine import TRAINER_REGISTRY, build_trainer
 from dassl.evaluation.build import EVALUATOR_REGISTRY
@@ -22,10 +19,8 @@ from dassl.utils import collect_env_info, set_random_seed, setup_logger
 from yacs.config import CfgNode
 
 import coop_cmp.datasets
-
-# Importing these registers what they hold.
 import coop_cmp.runs.evaluator
-import coop_cmp.trainers  # noqa: F401
+import coop_cmp.trainers  # noqa: F401 - importing these registers what they hold
 from coop_cmp.clip import add_models
 from coop_cmp.config.defaults import method_of
 from coop_cmp.config.describe import help_text
@@ -41,9 +36,7 @@ from coop_cmp.runs.identity import (
     read_identity,
 )
 from coop_cmp.runs.records import refuse_other_model
-
-gc.freeze()
-gc.enable()
+from coop_cmp.trainers.terms import register_if_term
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -115,6 +108,7 @@ def setup_cfg(args: argparse.Namespace) -> CfgNode:
 
 def check_names(cfg: CfgNode) -> None:
     """Refuse a trainer, data set or evaluator that nobody registered."""
+    register_if_term(cfg.TRAINER.NAME)
     for what, option, name, registry in (
         ("trainer", "--trainer", cfg.TRAINER.NAME, TRAINER_REGISTRY),
         ("data set", "--dataset-config-file", cfg.DATASET.NAME, DATASET_REGISTRY),

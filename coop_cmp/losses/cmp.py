@@ -7,7 +7,7 @@ low-shot classification with foundation models". What it is and does: docs/penal
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -17,45 +17,6 @@ from coop_cmp.losses.checks import check_choice, check_positive, wide
 
 Form = Literal["ratio", "log"]
 Reduction = Literal["mean", "sum", "none"]
-
-
-class _PerSamplePenalty(torch.autograd.Function):
-    """The penalty of each sample, with its gradient in closed form."""
-
-    @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, logits: Tensor, labels: Tensor, counted: Tensor | None, form: Form, eps: float
-    ) -> Tensor:
-        labels = labels.unsqueeze(1)  # [N, 1], as every per-sample tensor below
-        true = logits.gather(1, labels)
-        top = logits.amax(1, keepdim=True)
-        wrong = top > true
-        if counted is not None:
-            wrong &= counted.unsqueeze(1)
-        right = ~wrong
-        # The denominator is sum over competitors of exp(z) + eps * sum over all of exp(z). Shifted
-        # by the largest logit it is at least 1 for a wrong sample, and nothing overflows.
-        competitors = logits.clone().gt_(true)  # 1.0 or 0.0; [N, C]
-        weights = (logits - top).exp_().mul_(competitors.add_(eps))  # [N, C]
-        denominator = weights.sum(1, keepdim=True).masked_fill_(right, 1)
-        if form == "ratio":
-            value = (true - top).exp_().div_(denominator)
-            slope = value.masked_fill(right, 0)
-        else:
-            value = denominator.log().sub_(true - top)
-            slope = wrong.to(logits.dtype).neg_()
-        ctx.save_for_backward(weights, labels, slope, slope / denominator)
-        return value.masked_fill(right, 0).squeeze(1)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:  # type: ignore[override]
-        if torch.is_grad_enabled():  # autograd's own guard would let the term vanish silently
-            raise RuntimeError("cmp_loss can be differentiated only once: use create_graph=False")
-        weights, labels, slope, slope_per_weight = ctx.saved_tensors
-        grad = grad.unsqueeze(1)
-        logits_grad = weights * (-grad * slope_per_weight)
-        logits_grad.scatter_add_(1, labels, grad * slope)
-        return logits_grad, None, None, None, None
 
 
 def cmp_loss(
@@ -73,7 +34,7 @@ def cmp_loss(
     With ``A = {j : z_j > z_y}``, the classes that outrank the true class ``y`` of a sample, and
     ``r = P(y) / (sum over A of P(j) + eps)``, the penalty of the sample is ``r`` (form ``"ratio"``)
     or ``-log r`` (form ``"log"``), and 0 where ``A`` is empty: a correctly classified sample, ties
-    included. Computed in log space, in float32 for half-precision logits, without a Python loop.
+    included. Computed from log-probabilities, in float32 for half-precision logits.
 
     Args:
         logits: Scores before the softmax, shape [N, C].
@@ -86,8 +47,7 @@ def cmp_loss(
             device; False leaves the check to the caller.
 
     Returns:
-        A float32 (or float64) scalar, or shape [N] for ``reduction="none"``. It can be
-        differentiated once.
+        A float32 (or float64) scalar, or shape [N] for ``reduction="none"``.
 
     Raises:
         UserError: (a ValueError) for wrong shapes, dtypes, values or options.
@@ -102,17 +62,20 @@ def cmp_loss(
     logits, labels = wide(logits, labels)
     if validate:
         _check_values(logits, labels, ignore_index)
-    counted = None
+    counted = torch.ones_like(labels, dtype=torch.bool)
     if ignore_index is not None:
         counted = labels != ignore_index
-        labels = labels.masked_fill(~counted, 0)
-    per_sample: Tensor = _PerSamplePenalty.apply(logits, labels, counted, form, eps)
+    true_class = (labels * counted).unsqueeze(1)  # [N, 1]
+    log_p = logits.log_softmax(1)
+    outranks = logits > logits.gather(1, true_class)  # [N, C]
+    penalised = outranks.any(1) & counted  # [N]
+    mass = (log_p.exp() * outranks).sum(1)  # the competitors' probability, at least 1 / C
+    mass = mass.where(penalised, 1)
+    log_r = log_p.gather(1, true_class).squeeze(1) - (mass + eps).log()
+    penalty = (log_r.exp() if form == "ratio" else -log_r).where(penalised, 0)
     if reduction == "none":
-        return per_sample
-    total = per_sample.sum()
-    if reduction == "sum":
-        return total
-    return total / (max(len(labels), 1) if counted is None else counted.sum().clamp(min=1))
+        return penalty
+    return penalty.sum() / (counted.sum().clamp(min=1) if reduction == "mean" else 1)
 
 
 def check_settings(form: Form, eps: float) -> None:

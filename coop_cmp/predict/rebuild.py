@@ -34,6 +34,7 @@ def rebuild(identity: Identity, classnames: list[str], here: dict[str, str], roo
         import_module(package)
     add_models(root / "configs" / "models")
     name = identity.settings["TRAINER.NAME"]
+    import_module("coop_cmp.trainers.terms").register_if_term(name)
     if name not in TRAINER_REGISTRY.registered_names():
         hint = closest(name, TRAINER_REGISTRY.registered_names())
         raise UserError(f"the run's trainer {name} is not in {root / 'trainers'}{hint}")

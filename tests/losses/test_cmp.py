@@ -226,7 +226,19 @@ def test_the_check_of_values_can_be_switched_off():
     assert penalties[1] == pytest.approx(math.exp(-1))
 
 
-def test_a_second_derivative_is_refused_rather_than_wrong():
+@pytest.mark.parametrize("form", FORMS)
+def test_it_can_be_differentiated_twice_and_under_torch_func(form):
     logits, labels = sample_logits(4, 3)
-    with pytest.raises(RuntimeError, match="only once: use create_graph=False"):
-        torch.autograd.grad(cmp_loss(logits, labels), logits, create_graph=True)
+
+    def penalty(z):
+        return cmp_loss(z, labels, form)
+
+    assert torch.autograd.gradgradcheck(penalty, logits)
+    (grad,) = torch.autograd.grad(penalty(logits), logits)
+    torch.testing.assert_close(torch.func.grad(penalty)(logits.detach()), grad)
+
+    def of_one(z, label):
+        return cmp_loss(z[None], label[None], form, validate=False)
+
+    each = torch.func.vmap(torch.func.grad(of_one))(logits.detach(), labels)
+    torch.testing.assert_close(each / len(labels), grad)

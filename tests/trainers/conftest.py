@@ -19,6 +19,7 @@ import coop_cmp.runs.evaluator
 import coop_cmp.trainers  # noqa: F401
 from coop_cmp.clip import add_models
 from coop_cmp.config.resolve import extend_cfg
+from coop_cmp.trainers.terms import register_if_term
 
 CLASSES = ["cat", "golden_retriever", "kite (bird of prey)", "tench", "2012 BMW M3 coupe"]
 METHODS = ["CoOp", "CoCoOp", "ProDA", "MaPLe", "KgCoOp", "CLIPFT"]
@@ -112,6 +113,7 @@ def build(models: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         for node in NODES:
             cfg.TRAINER[node].PREC = "fp32"
         cfg.merge_from_list(list(options))
+        register_if_term(name)
         trainer_class = TRAINER_REGISTRY.get(name)
         monkeypatch.setattr(trainer_class, "classnames", classnames or CLASSES, raising=False)
         torch.manual_seed(3)
@@ -135,8 +137,8 @@ def loss_and_gradients(trainer: Any) -> tuple[torch.Tensor, dict[str, torch.Tens
     """The loss of the first batch before any step, and its gradients by parameter name."""
     batch = trainer.train_loader_x[0]
     features = trainer.model.encode_image(batch["img"])
-    _, terms = trainer.model.losses(features, batch["label"])
-    loss = torch.stack(list(terms.values())).sum()
+    losses = trainer.model.losses(features, batch["label"]).losses
+    loss = torch.stack(list(losses.values())).sum()
     named = {k: p for k, p in trainer.learner.named_parameters() if p.requires_grad}
     gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
     return loss, {k: g for k, g in zip(named, gradients, strict=True) if g is not None}

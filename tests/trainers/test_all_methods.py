@@ -9,7 +9,7 @@ from dassl.engine import TRAINER_REGISTRY
 
 from coop_cmp.clip import LoadedCLIP
 from coop_cmp.errors import UserError
-from coop_cmp.losses.names import TERMS
+from coop_cmp.trainers.cmp import CMP
 from coop_cmp.trainers.cocoop import ConditionalPromptLearner
 from coop_cmp.trainers.coop import PromptLearner
 from coop_cmp.trainers.maple import MultiModalPromptLearner
@@ -83,8 +83,9 @@ def test_the_penalty_changes_the_training_and_is_reported(build, method):
     plain, twin = build(method), build(f"{method}_CMP", "TRAINER.CMP.LAMBDA", 0.5)
     reports, penalised = steps(plain), steps(twin)
     for ours, theirs in zip(penalised[:1], reports[:1], strict=True):
-        assert ours["loss"] == pytest.approx(theirs["loss"] + 0.5 * ours["loss_cmp"], rel=1e-5)
-        assert ours["loss_cmp"] > 0
+        assert ours["loss"] == pytest.approx(theirs["loss"] + ours["loss_cmp"], rel=1e-5)
+        assert ours["loss_cmp"] == pytest.approx(0.5 * ours["cmp"])
+        assert ours["cmp"] > 0
     assert any(
         not torch.equal(value, twin.learner.state_dict()[name])
         for name, value in plain.learner.state_dict().items()
@@ -180,7 +181,15 @@ def test_a_checkpoint_of_another_method_or_size_is_refused(build, tmp_path):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_has_a_registered_twin_for_every_term(method):
-    for term in TERMS:
-        mixin, trainer = TRAINER_REGISTRY.get(f"{method}_{term}").__bases__
-        assert (mixin.term, trainer.__name__) == (term, method)
+def test_every_method_has_a_registered_subclass_with_the_penalty(method):
+    parent, baseline = TRAINER_REGISTRY.get(f"{method}_CMP").__bases__
+    assert (parent, baseline.__name__) == (CMP, method)
+
+
+@pytest.mark.parametrize("name", ["KgCoOp_CMP", "ProDA_CMP", "KgCoOp_Brier", "CoOp_Focal"])
+def test_what_is_logged_adds_up_to_the_loss(build, name):
+    for report in steps(build(name, "TRAINER.CMP.LAMBDA", 10.0)):
+        terms = [value for key, value in report.items() if key.startswith("loss_")]
+        assert report["loss"] == pytest.approx(sum(terms), rel=1e-5)
+    replaced = name.endswith(("Brier", "Focal"))
+    assert ("loss_ce" in report) == (not replaced and "ProDA" not in name)

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from coop_cmp.trainers.evidence import vacuity_of_logits
+from coop_cmp.trainers.bpeft import vacuity_of_logits
 from tests.trainers.conftest import CLASSES, loss_and_gradients, steps
 from tests.trainers.test_devices import traced_step
 

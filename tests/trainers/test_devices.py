@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -12,8 +11,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from coop_cmp.checkout.twins import TermMixin, scope_of
-from coop_cmp.losses.names import TERMS, settings_of
+from coop_cmp.losses.names import TERMS
 from coop_cmp.trainers.base import PromptTrainer
 from tests.fake_gpu import CUDA, fake_gpu, on_fake_gpu
 from tests.trainers.conftest import CLASSES, METHODS, steps
@@ -37,17 +35,13 @@ def traced_step(trainer: Any) -> dict[str, Any]:
     if hasattr(trainer.learner, "of_step"):
         chosen = trainer.learner.of_step(0)
         trainer.learner.of_step = lambda step: chosen
-    if isinstance(trainer, TermMixin):
-        trainer._scope = scope_of(trainer.cfg, trainer.term)
-        trainer._settings = settings_of(trainer.cfg, trainer.term)
-        trainer._scope.needs = {need: partial(trainer._ask, need) for need in trainer.needs}
-    if trainer.needs:
-        reference = trainer.reference
-        reference.model, reference.visual = trainer.model, on_fake_gpu(reference.visual, mode)
+    zero_shot = getattr(trainer, "zero_shot", None)
+    if zero_shot is not None and zero_shot.visual is not None:
+        zero_shot.visual = on_fake_gpu(zero_shot.visual, mode)
     with fake_gpu(mode):
-        if trainer.needs:
-            reference.text = torch.zeros(reference.text.shape, device=CUDA)
-            reference.scale = torch.ones((), device=CUDA)
+        if zero_shot is not None:
+            zero_shot.text = torch.zeros(zero_shot.text.shape, device=CUDA)
+            zero_shot.scale = torch.ones((), device=CUDA)
         batch = {
             "img": torch.zeros(6, 3, 32, 32),
             "label": torch.zeros(6, dtype=torch.long),
@@ -78,7 +72,7 @@ def test_contrastive_fine_tuning_asks_the_host_which_classes_a_batch_has(
 
     monkeypatch.setattr(torch.Tensor, "unique", unique)
     options = ("TRAINER.CLIPFT.MODE", "FT-Contrastive", "TRAINER.CLIPFT.PREC", precision)
-    report = traced_step(build("CLIPFT_CMP", *options))
+    report = traced_step(build("CLIPFT", *options))
     assert {(value.device.type, value.dtype) for value in report.values()} == {
         ("cuda", torch.float32)
     }

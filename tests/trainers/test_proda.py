@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from coop_cmp import CMPenalty, cmp_loss
+from coop_cmp import cmp_loss
 from coop_cmp.clip import load_clip
 from coop_cmp.errors import UserError
 from coop_cmp.trainers.proda import margin_variance
@@ -61,8 +61,8 @@ def test_one_prompt_has_no_variance():
 def test_the_bound_is_above_the_cross_entropy_of_the_mean(build):
     trainer = build("ProDA")
     batch = trainer.train_loader_x[0]
-    logits, terms = trainer.model.losses(trainer.model.encode_image(batch["img"]), batch["label"])
-    assert terms["loss_upper"] > F.cross_entropy(logits, batch["label"])
+    step = trainer.model.losses(trainer.model.encode_image(batch["img"]), batch["label"])
+    assert step.losses["loss_upper"] > F.cross_entropy(step.logits, batch["label"])
 
 
 def plain_samples(clip, contexts: torch.Tensor) -> torch.Tensor:
@@ -168,17 +168,17 @@ def test_only_the_prompts_of_the_step_see_the_classes(build):
 
 @pytest.mark.parametrize("penalty_on", ["mean", "bound"])
 def test_the_penalty_is_on_the_logits_that_the_config_names(build, penalty_on):
-    trainer = build("ProDA", "TRAINER.PRODA.PENALTY_ON", penalty_on)
+    trainer = build("ProDA_CMP", "TRAINER.PRODA.PENALTY_ON", penalty_on)
     batch = trainer.train_loader_x[0]
     model, label = trainer.model, batch["label"]
     features = model.encode_image(batch["img"])
-    with CMPenalty(1.0) as penalty:
-        logits, _ = model.losses(features, label)
+    logits = model.losses(features, label).logits
     if penalty_on == "bound":
         samples = model.samples(trainer.learner.of_step(0))
         variance = margin_variance(samples, features, label)
         logits = logits + model.logit_scale.exp() ** 2 / 2 * variance
-    assert penalty.value == pytest.approx(cmp_loss(logits, label).item(), rel=1e-5)
+    expected = cmp_loss(logits, label).item()
+    assert steps(trainer, 1)[0]["cmp"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_wrong_settings_are_refused_by_name(build):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from dassl.engine import TrainerX
 
 from coop_cmp.clip import clean, template_of
 from coop_cmp.errors import UserError
 from coop_cmp.losses import function_of
 from coop_cmp.losses.names import TERMS
-from coop_cmp.trainers.reference import ZeroShotReference
+from coop_cmp.trainers.terms import ZeroShotCLIP, with_term
+from coop_cmp.trainers.zeroshot import ZeroshotCLIP
 from tests.trainers.conftest import CLASSES, METHODS, steps
 
 NEEDY = [name for name, term in TERMS.items() if term.needs]
@@ -55,10 +57,12 @@ def test_zero_shot_logits_and_features_stay_those_of_the_loaded_model(build, tin
     steps(trainer)
     batch = trainer.train_loader_x[2]
     logits, text = plain_zero_shot(trainer, batch["img"], tiny_clip)
-    torch.testing.assert_close(trainer.zero_shot_logits(batch), logits, rtol=1e-4, atol=1e-4)
-    learned, zero_shot = trainer.text_features()
-    torch.testing.assert_close(zero_shot, text, rtol=1e-4, atol=1e-5)
-    assert learned.shape[-2:] == zero_shot.shape
+    step = trainer.compute_losses(batch)
+    zero_shot = trainer.needed("zero_shot_logits", step, batch)
+    torch.testing.assert_close(zero_shot, logits, rtol=1e-4, atol=1e-4)
+    learned, fixed = trainer.needed("text_features", step, batch)
+    torch.testing.assert_close(fixed, text, rtol=1e-4, atol=1e-5)
+    assert learned.shape[-2:] == fixed.shape
     assert learned.requires_grad
 
 
@@ -68,20 +72,15 @@ def test_the_loss_is_that_of_the_terms_function(build, tiny_clip, method, term):
     plain, twin = build(method), build(f"{method}_{term}")
     batch = twin.train_loader_x[0]
     zero_shot, text = plain_zero_shot(twin, batch["img"], tiny_clip)
-    features = plain.model.image_features(batch["img"])
-    plain.model.step_features = ()
-    logits = plain.model.losses(features, batch["label"])[0]
-    needed = zero_shot if term != "TCPT" else (plain.model.step_features[1], text)
-    value = function_of(term)(logits, batch["label"], needed).item()
+    step = plain.compute_losses(batch)
+    needed = zero_shot if term != "TCPT" else (step.text, text)
+    value = function_of(term)(step.logits, batch["label"], needed).item()
     (theirs,), (ours,) = steps(plain, 1), steps(twin, 1)
-    assert ours[f"loss_{term.lower()}"] == pytest.approx(value, rel=1e-4, abs=1e-5)
-    cross_entropy = F.cross_entropy(logits, batch["label"]).item()
+    cross_entropy = F.cross_entropy(step.logits, batch["label"]).item()
     settings = TERMS[term].settings
-    expected = (
-        theirs["loss"] + settings["LAMBDA"].default * value
-        if settings
-        else (theirs["loss"] - cross_entropy + value)
-    )
+    weighted = settings["LAMBDA"].default * value if settings else value
+    assert ours[f"loss_{term.lower()}"] == pytest.approx(weighted, rel=1e-4, abs=1e-5)
+    expected = theirs["loss"] + weighted - (0 if settings else cross_entropy)
     assert ours["loss"] == pytest.approx(expected, rel=1e-4)
 
 
@@ -99,13 +98,11 @@ def test_a_reference_is_made_only_where_a_term_needs_it(build, monkeypatch):
     def refuse(*_):
         raise AssertionError
 
-    monkeypatch.setattr(ZeroShotReference, "__init__", refuse)
-    trainer = build("CoOp_MbLS")
-    steps(trainer, 1)
-    assert trainer.model.step_features is None
+    monkeypatch.setattr(ZeroShotCLIP, "__init__", refuse)
+    steps(build("CoOp_MbLS"), 1)
 
 
-@pytest.mark.parametrize("term", NEEDY)
+@pytest.mark.parametrize("term", ["CMP", "Focal", *NEEDY])
 def test_contrastive_fine_tuning_has_no_logits_of_all_classes(build, term):
     with pytest.raises(UserError, match=rf"CLIPFT_{term}: .*use FT-CE"):
         build(f"CLIPFT_{term}", "TRAINER.CLIPFT.MODE", "FT-Contrastive")
@@ -129,3 +126,10 @@ def test_the_classifier_is_stored_where_it_serves_all_images(build, method):
         assert stored is None
     else:
         torch.testing.assert_close(stored, trainer.model.text_features().detach())
+
+
+def test_only_trainers_of_this_project_with_a_cross_entropy_take_a_term():
+    with pytest.raises(UserError, match="ZeroshotCLIP trains with no cross-entropy"):
+        with_term(ZeroshotCLIP, "CMP")
+    with pytest.raises(UserError, match=r"TrainerX is no PromptTrainer; register coop_cmp\.plug"):
+        with_term(TrainerX, "MbLS")

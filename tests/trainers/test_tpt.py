@@ -15,15 +15,16 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from coop_cmp.checkout.plugin import twins
-from coop_cmp.checkout.twins import plug
-from coop_cmp.clip import LoadedCLIP, many_views
+from coop_cmp.clip import LoadedCLIP
 from coop_cmp.config.resolve import resolve
 from coop_cmp.errors import UserError
+from coop_cmp.features import many_views
 from coop_cmp.runs.records import read_results
 from coop_cmp.trainers.base import PromptedCLIP
-from coop_cmp.trainers.tpt import CTPT, TPT, TunedCLIP
-from coop_cmp.trainers.tuning import (
+from coop_cmp.trainers.tpt import (
+    CTPT,
+    TPT,
+    TunedCLIP,
     confident_logits,
     dispersion,
     first_step,
@@ -287,9 +288,3 @@ def test_a_second_weight_is_for_imagenet_and_its_variants():
     assert weights("OxfordPets", TPT) == [True, 50.0, 18.0]
     assert weights("ImageNet", TPT) == [False, 20.0, 2.0]
     assert weights("ImageNetSketch", CTPT) == [True, 20.0, 2.0]
-
-
-def test_methods_without_a_cross_entropy_have_no_twins():
-    assert list(twins(["TPT", "CTPT", "OTPT", "ZeroshotCLIP", "CoOp"])) == ["CoOp"]
-    with pytest.raises(UserError, match="TPT trains with no cross-entropy"):
-        plug(TPT, register=False)

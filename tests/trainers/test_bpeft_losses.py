@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.distributions import Dirichlet, kl_divergence
 
-from coop_cmp.trainers.evidence import (
+from coop_cmp.trainers.bpeft import (
     correct_evidence,
     incorrect_evidence,
     joined_logits,
