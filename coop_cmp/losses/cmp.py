@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from coop_cmp.errors import UserError
-from coop_cmp.losses.checks import check_choice, check_positive, wide
+from coop_cmp.losses.checks import check_choice, check_positive, check_shapes
 
 Form = Literal["ratio", "log"]
 Reduction = Literal["mean", "sum", "none"]
@@ -43,8 +43,8 @@ def cmp_loss(
         eps: Added to the probability of the competitors; positive.
         reduction: ``"mean"`` over the counted samples, ``"sum"``, or ``"none"`` for shape [N].
         ignore_index: A label whose samples do not count, as in cross-entropy. None: there is none.
-        validate: Also check values (finite logits, labels in range). On a GPU that waits for the
-            device; False leaves the check to the caller.
+        validate: Check all arguments, values included (finite logits, labels in range). On a GPU
+            that waits for the device; False leaves the checks to the caller.
 
     Returns:
         A float32 (or float64) scalar, or shape [N] for ``reduction="none"``.
@@ -57,11 +57,9 @@ def cmp_loss(
         >>> cmp_loss(logits, torch.tensor([0, 0]), reduction="none")
         tensor([0.2500, 0.0000])
     """
-    check_settings(form, eps)
-    check_choice("reduction", reduction, get_args(Reduction))
-    logits, labels = wide(logits, labels)
     if validate:
-        _check_values(logits, labels, ignore_index)
+        _check(logits, labels, form, eps, reduction, ignore_index)
+    logits, labels = logits if logits.dtype == torch.float64 else logits.float(), labels.long()
     counted = torch.ones_like(labels, dtype=torch.bool)
     if ignore_index is not None:
         counted = labels != ignore_index
@@ -78,13 +76,18 @@ def cmp_loss(
     return penalty.sum() / (counted.sum().clamp(min=1) if reduction == "mean" else 1)
 
 
-def check_settings(form: Form, eps: float) -> None:
-    """Refuse an unknown form and an eps that is not a positive number."""
+def _check(
+    logits: Tensor,
+    labels: Tensor,
+    form: Form,
+    eps: float,
+    reduction: Reduction,
+    ignore_index: int | None,
+) -> None:
     check_choice("form", form, get_args(Form))
     check_positive("eps", eps)
-
-
-def _check_values(logits: Tensor, labels: Tensor, ignore_index: int | None) -> None:
+    check_choice("reduction", reduction, get_args(Reduction))
+    check_shapes(logits, labels)
     if ignore_index is not None:
         labels = labels[labels != ignore_index]
     if not logits.numel() or not labels.numel():
