@@ -22,7 +22,7 @@ from dassl.engine import build_trainer
 from dassl.utils import set_random_seed
 
 from coop_cmp.checkout.check import dry_run
-from coop_cmp.checkout.fast import serve
+from coop_cmp.checkout.fast import accelerate
 from coop_cmp.checkout.plugin import prepare
 
 WAYS = ("own", "fast")
@@ -46,7 +46,7 @@ def measure(
             built[way] = build_trainer(config(trainer))
             built[way].set_model_mode("train")
             built[way].num_batches, built[way].batch_idx = steps + 1, 0
-        serve(built["fast"])
+        accelerate(built["fast"])
         batch = next(iter(built["own"].train_loader_x))
         for _ in range(steps):
             for way in WAYS:

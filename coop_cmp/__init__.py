@@ -7,15 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coop_cmp.checkout.scope import TermScope
-    from coop_cmp.checkout.twins import (
-        CMPenalty,
-        CMPMixin,
-        add_cmp_config,
-        add_term_config,
-        penalty_logits,
-        plug,
-    )
+    from coop_cmp.checkout.scope import CMPenalty, TermScope
+    from coop_cmp.checkout.twins import add_cmp_config, add_term_config, plug
     from coop_cmp.losses.cmp import cmp_loss
     from coop_cmp.predict.predictor import load
 
@@ -28,17 +21,16 @@ if find_spec("dassl") is None:
     sys.path.append(str(_HERE / "engine"))
 
 __all__ = [
-    "CMPMixin",
     "CMPenalty",
     "TermScope",
     "add_cmp_config",
     "add_term_config",
     "cmp_loss",
     "load",
-    "penalty_logits",
     "plug",
 ]
 _HOMES = {
+    "CMPenalty": "coop_cmp.checkout.scope",
     "TermScope": "coop_cmp.checkout.scope",
     "cmp_loss": "coop_cmp.losses.cmp",
     "load": "coop_cmp.predict.predictor",

@@ -36,5 +36,6 @@ def _command(folder: Path, arguments: list[str], files: list[Path]) -> None:
     os.chdir(folder)
 
     from coop_cmp.__main__ import main
+    from coop_cmp.cli.guarded import guarded
 
-    main(list(arguments))
+    sys.exit(guarded(lambda _: main(list(arguments))))

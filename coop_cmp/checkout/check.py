@@ -1,4 +1,4 @@
-"""``--check``: a dry run of every trainer of a checkout, without weights, data or GPU.
+"""``--check``: try every trainer of a checkout, without weights, data or GPU.
 
 Each trainer and its twin are built on a CLIP of few layers with random weights, train one step on
 pictures of noise, and are tested. With lambda 0 the twin must learn what the baseline learns, bit
@@ -19,9 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coop_cmp.checkout.fast import serve
-from coop_cmp.checkout.sandbox import CLASSES, SIZE, TEXT_LAYERS, noise_dataset, sandbox
-from coop_cmp.checkout.script import describe, import_script
+from coop_cmp.checkout.fakes import CLASSES, SIZE, TEXT_LAYERS, faked, noise_dataset
+from coop_cmp.checkout.fast import accelerate
+from coop_cmp.checkout.runner import describe, import_script
+from coop_cmp.checkout.twins import twins
 from coop_cmp.errors import UserError, closest
 from coop_cmp.losses.names import TERMS, Term, split_trainer, twin_of
 
@@ -40,8 +41,6 @@ def check(script: Path, only: str | None, opts: list[str]) -> Iterator[tuple[str
     Yields:
         For each trainer its name, what its twin does, and what ``--fast`` does.
     """
-    from coop_cmp.checkout.plugin import twins
-
     with dry_run(script, opts) as (trainers, config):
         training, (plain, term) = [*twins(trainers)], split_trainer(only or "")
         if plain and plain not in training:
@@ -69,7 +68,7 @@ def dry_run(
     names, trainers = import_script(script)
     brought = [name for name in DATASET_REGISTRY.registered_names() if name not in before]
     dataset = TEMPLATED if TEMPLATED in brought or not brought else brought[0]
-    with sandbox(text_layers) as folder:
+    with faked(text_layers) as folder:
         noise_dataset(folder, dataset, classes)
         yield trainers, partial(_config, names, script.parent, dataset, opts)
 
@@ -77,7 +76,7 @@ def dry_run(
 def _try(
     name: str, term: Term, config: Callable[[str], Any], untrained: list[str]
 ) -> tuple[str, str]:
-    """What the trainer's twin does, and what ``--fast`` does."""
+    """Return what the trainer's twin does, and what ``--fast`` does."""
     baseline = _run(name, config, fast=True)
     if baseline.learned and baseline.error and untrained:
         while untrained:  # its test may need what zero-shot CLIP leaves
@@ -106,7 +105,7 @@ class Attempt:
     """A training step and a test.
 
     Attributes:
-        learned: All weights behind the step, if it got that far.
+        learned: All weights after the step, if it got that far.
         fast: What ``--fast`` said.
         error: Where and how it failed, if so.
     """
@@ -134,7 +133,7 @@ def _run(name: str, config: Callable[[str], Any], fast: bool = False) -> Attempt
                 trainer.train()
             attempt.learned = _weights(trainer)
             if fast:
-                serve(trainer)
+                accelerate(trainer)
             if attempt.learned:
                 _weigh(trainer.cfg, 0.5)
                 _step(trainer)
@@ -147,7 +146,7 @@ def _run(name: str, config: Callable[[str], Any], fast: bool = False) -> Attempt
 
 
 def _step(trainer: Any) -> None:
-    """One more step, not the last of its epoch."""
+    """Take one more step, not the last of its epoch."""
     trainer.set_model_mode("train")
     trainer.batch_idx, trainer.num_batches = 0, 2
     trainer.forward_backward(next(iter(trainer.train_loader_x)))
@@ -167,7 +166,7 @@ def _same(these: Attempt, those: Attempt) -> bool:
 
 
 def _said(printed: io.StringIO) -> str:
-    """The last line of ``--fast``, which says nothing of a text encoder that is not called."""
+    """Return the last line of ``--fast``, if the text encoder was called."""
     start = "coop_cmp --fast: "
     lines = [line for line in printed.getvalue().splitlines() if line.startswith(start)]
     line = lines[-1].removeprefix(start) if lines else "the text encoder is not called"
@@ -175,7 +174,7 @@ def _said(printed: io.StringIO) -> str:
 
 
 def _config(names: dict[str, Any], home: Path, dataset: str, opts: list[str], trainer: str) -> Any:
-    """The settings that the script makes of the trainer's own file, for a small run."""
+    """Make the settings of a small run: the script's, with the trainer's own file."""
     from dassl.config import get_cfg_default
 
     folder = Path.cwd()
@@ -224,7 +223,7 @@ def _weigh(cfg: Any, weight: float) -> None:
 
 
 def _settings_file(folder: Path, trainer: str) -> str:
-    """The file that a checkout has for a trainer, if any; for ViT-B/16 if there is a choice."""
+    """Find a trainer's settings file, if any; for ViT-B/16 if there is a choice."""
     folders = [f for f in folder.glob("*") if f.name.lower() == trainer.lower()]
     files = sorted(file for folder in folders for file in folder.glob("*.yaml"))
     return str(next((f for f in files if "vit_b16" in f.name), *files[:1])) if files else ""

@@ -1,4 +1,4 @@
-"""What makes twins, their config and the calibration evaluator known to the installed Dassl."""
+"""Make twins, their settings and the calibration evaluator known to the installed Dassl."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
-from coop_cmp.checkout.twins import add_term_config, plug
-from coop_cmp.checkout.upstream import mend, read_arrays_safely
-from coop_cmp.errors import UserError, closest
-from coop_cmp.losses.names import TERMS, split_trainer, twin_of
+from coop_cmp.checkout.twins import add_term_config, ensure_trainer
+from coop_cmp.checkout.upstream import repair
+from coop_cmp.losses.names import TERMS, split_trainer
 
 # Twins that were asked for on the command line, by the baseline that the checkout sees instead.
 _asked: dict[str, str] = {}
 
 
 def prepare(fast: bool = False) -> None:
-    """Ready Dassl for a training script that knows nothing of the penalty.
+    """Prepare Dassl for a training script that knows nothing of the penalty.
 
     Afterwards every config that starts from Dassl's defaults has ``TRAINER.CMP`` and the nodes of
     all other terms, takes integers for floats, names the calibration evaluator unless told
@@ -26,32 +23,27 @@ def prepare(fast: bool = False) -> None:
     results.
 
     Args:
-        fast: Also serve the trainers' text encoders, see :mod:`coop_cmp.checkout.fast`.
+        fast: Also accelerate the trainers' text encoders, see :mod:`coop_cmp.checkout.fast`.
     """
-    import dassl
     import dassl.config
     import dassl.engine.build
     import yacs.config
 
-    import coop_cmp.runs.evaluator
+    from coop_cmp.runs.evaluator import CalibrationEvaluator
 
-    mended = mend()
-    if mended:
-        version = getattr(dassl, "__version__", "(unknown version)")
-        print(f"coop_cmp: mended Dassl {version} for torch {torch.__version__}:", ", ".join(mended))
-    read_arrays_safely()
+    repair()
     defaults: Any = dassl.config.cfg_default
     add_term_config(defaults)
-    defaults.TEST.EVALUATOR = coop_cmp.runs.evaluator.CalibrationEvaluator.__name__
+    defaults.TEST.EVALUATOR = CalibrationEvaluator.__name__
     defaults.TEST.N_BINS, defaults.TEST.BIN_CLOSED = 10, "right"
     _wrap(yacs.config, "_check_and_coerce_cfg_value_type", _taking_integers_for_floats)
     _wrap(dassl.config, "clean_cfg", _keeping_the_terms)
     for module in (dassl.engine, dassl.engine.build):
-        _wrap(module, "build_trainer", functools.partial(_with_twins, fast))
+        _wrap(module, "build_trainer", functools.partial(_with_twins, fast=fast))
 
 
 def hide_twins(arguments: list[str]) -> list[str]:
-    """The arguments of a training script with the baseline in the place of its twin.
+    """Return the arguments of a training script with the baseline in the place of its twin.
 
     Checkouts compare their trainer's name, look models up by it and build paths with it, so they
     are only told names that they know; `build_trainer` makes the twin that was asked for.
@@ -72,60 +64,27 @@ def hide_twins(arguments: list[str]) -> list[str]:
     return shown
 
 
-def twins(trainers: list[str]) -> dict[str, str]:
-    """The names of these trainers' twins; of those that train and are not twins themselves."""
-    from dassl.engine import TRAINER_REGISTRY, TrainerBase
-
-    def trains(name: str) -> bool:
-        trainer = TRAINER_REGISTRY.get(name)
-        trained = trainer.forward_backward is not TrainerBase.forward_backward
-        return trained and getattr(trainer, "cross_entropy", True)
-
-    return {n: twin_of(n) for n in trainers if split_trainer(n)[1] is None and trains(n)}
-
-
-def ensure_trainer(name: str) -> None:
-    """Make and register the twin ``name`` if it is the twin of a registered trainer.
-
-    Raises:
-        UserError: there is no such trainer.
-    """
-    from dassl.engine import TRAINER_REGISTRY
-
-    known = TRAINER_REGISTRY.registered_names()
-    if name in known:
-        return
-    baseline, term = split_trainer(name)
-    if term is None or baseline not in known:
-        hint = closest(name, [*known, *twins(known).values()])
-        raise UserError(
-            f'there is no trainer "{name}" (python -m coop_cmp --list shows all there are){hint}'
-        )
-    plug(TRAINER_REGISTRY.get(baseline), term=term)
-    print(f"coop_cmp: {name} is {baseline} with {TERMS[term].title}")
-
-
 def _wrap(owner: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
     if hasattr(owner, name):  # old copies of Dassl, as some checkouts bundle, have less
-        setattr(owner, name, wrapper(getattr(owner, name)))
+        plain = getattr(owner, name)
+        setattr(owner, name, functools.wraps(plain)(wrapper(plain)))
 
 
-def _with_twins(fast: bool, build: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    @functools.wraps(build)
+def _with_twins(build: Callable[[Any], Any], fast: bool) -> Callable[[Any], Any]:
     def build_trainer(cfg: Any) -> Any:
         from dassl.engine import TRAINER_REGISTRY
 
-        from coop_cmp.checkout.fast import serve
+        from coop_cmp.checkout.fast import accelerate
         from coop_cmp.checkout.recorder import record
 
         name = _asked.get(cfg.TRAINER.NAME, cfg.TRAINER.NAME)
-        own = name in TRAINER_REGISTRY.registered_names()
+        is_theirs = name in TRAINER_REGISTRY.registered_names()
         ensure_trainer(name)
-        _rename(cfg, name if own else split_trainer(name)[0])
-        trainer = build(cfg) if own else TRAINER_REGISTRY.get(name)(cfg)
+        _rename(cfg, name if is_theirs else split_trainer(name)[0])
+        trainer = build(cfg) if is_theirs else TRAINER_REGISTRY.get(name)(cfg)
         record(trainer, name)
         if fast:
-            serve(trainer)
+            accelerate(trainer)
         return trainer
 
     return build_trainer
@@ -141,7 +100,6 @@ def _rename(cfg: Any, name: str) -> None:
 
 
 def _keeping_the_terms(clean: Callable[[Any, str], None]) -> Callable[[Any, str], None]:
-    @functools.wraps(clean)
     def clean_cfg(cfg: Any, trainer: str) -> None:
         nodes = {t.node: cfg.TRAINER[t.node] for t in TERMS.values() if t.node in cfg.TRAINER}
         clean(cfg, split_trainer(trainer)[0])
@@ -153,7 +111,6 @@ def _keeping_the_terms(clean: Callable[[Any, str], None]) -> Callable[[Any, str]
 def _taking_integers_for_floats(coerce: Callable[..., Any]) -> Callable[..., Any]:
     """Read ``TRAINER.CMP.LAMBDA 0`` as 0.0, where yacs refuses it."""
 
-    @functools.wraps(coerce)
     def check(replacement: Any, original: Any, key: str, full_key: str) -> Any:
         if type(original) is float and type(replacement) is int:
             replacement = float(replacement)

@@ -1,122 +1,28 @@
-"""Training-time terms inside other people's training code, the penalty first.
-
-`CMPenalty` adds `cmp_loss` to every cross-entropy of a ``with`` block; `plug` does so for a Dassl
-trainer, with this or any other term, with the settings of the config nodes that `add_term_config`
-makes.
-"""
+"""Twins of other people's Dassl trainers: ``<Name>_<Term>`` trains ``<Name>`` with a term."""
 
 from __future__ import annotations
 
-from functools import cache, partial
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
 
-from torch import Tensor
-
-from coop_cmp.checkout.named_logits import penalty_logits
-from coop_cmp.checkout.scope import TermScope
+from coop_cmp.checkout.scope import CMPenalty, TermScope
 from coop_cmp.config import read
 from coop_cmp.config.resolve import add_settings
 from coop_cmp.errors import UserError, closest
-from coop_cmp.losses.cmp import Form, cmp_loss
-from coop_cmp.losses.names import TERMS, WEIGHT, settings_of, twin_of
+from coop_cmp.losses.names import TERMS, WEIGHT, settings_of, split_trainer, twin_of
 
-__all__ = ["CMPMixin", "CMPenalty", "add_cmp_config", "penalty_logits", "plug"]
-TrainerClass = TypeVar("TrainerClass", bound=type)
+penalty_logits = nullcontext  # for trainers/proda.py, as plug_all below
 
 
-class CMPenalty(TermScope):
-    """A scope in which every cross-entropy carries the penalty, see `TermScope`.
+def plug(trainer_class: type[Any], register: bool = True, term: str = "CMP") -> type[Any]:
+    """Make ``<Name>_<Term>``, a Dassl trainer that trains as ``<Name>`` does with the term.
 
-    Args:
-        lam: The penalty's weight, finite and not negative.
-        form: ``"ratio"`` or ``"log"``, see `cmp_loss`.
-        eps: See `cmp_loss`.
-    """
-
-    def __init__(self, lam: float = 0.01, form: Form = "ratio", eps: float = 1e-10) -> None:
-        super().__init__("CMP", lam, form=form, eps=eps)
-        self.form, self.eps = form, eps
-
-    def _mean_of(self, logits: Tensor, labels: Tensor, ignore_index: int) -> Tensor:
-        # Values are not checked: cross-entropy has checked the labels, and a NaN must reach the
-        # trainer's own test for it.
-        options: Any = {"ignore_index": ignore_index, "validate": False}
-        return cmp_loss(logits, labels, self.form, self.eps, **options)
-
-
-class TermMixin:
-    """Adds a term to a Dassl trainer: ``class CoOp_MbLS(mixin_of("MbLS"), CoOp)``.
-
-    ``forward_backward`` runs inside a scope with the settings of the term's config node, and the
-    loss summary gains ``loss_<term>``: the term's mean over the batch (and over the calls, if the
-    trainer computes more than one cross-entropy).
-
-    A term that ``needs`` more than logits asks the trainer: ``zero_shot_logits(batch)`` [B, C] and
-    ``text_features()``, the learned and the zero-shot text features of the last logits.
-    """
-
-    term: ClassVar[str]
-    needs: ClassVar[tuple[str, ...]] = ()
-    cfg: Any
-    _scope: TermScope | None = None
-    _settings: dict[str, Any]
-    _batches: tuple[Any, ...] = ()
-
-    def check_cfg(self, cfg: Any) -> None:
-        super().check_cfg(cfg)  # type: ignore[misc]
-        scope_of(cfg, self.term)
-        for need in self.needs:
-            if not callable(getattr(self, need, None)):
-                raise UserError(
-                    f"{type(self).__name__}: {self.term} needs more than logits, and this trainer "
-                    f"has no method {need}; use a term that needs only logits: "
-                    f"{', '.join(name for name in TERMS if not TERMS[name].needs)}"
-                )
-
-    def forward_backward(self, *batches: Any) -> dict[str, Any]:
-        settings = settings_of(self.cfg, self.term)
-        if self._scope is None or settings != self._settings:
-            self._scope, self._settings = scope_of(self.cfg, self.term), settings
-            self._scope.tell = lambda line: print(f"coop_cmp: {line}")
-            self._scope.needs = {need: partial(self._ask, need) for need in self.needs}
-        self._batches = batches
-        with self._scope as scope:
-            summary = super().forward_backward(*batches)  # type: ignore[misc]
-        if not scope.calls:
-            raise RuntimeError(
-                f"{type(self).__name__}: forward_backward ran no cross-entropy in this thread, so "
-                "there was nothing to penalise. Under DataParallel run on one GPU "
-                "(CUDA_VISIBLE_DEVICES=0) or compute the loss outside the replicas; a trainer with "
-                "a loss of its own must call torch.nn.functional.cross_entropy or nll_loss, or add "
-                "the function of coop_cmp.losses itself."
-            )
-        return {**(summary or {}), f"loss_{self.term.lower()}": scope.unread_mean}
-
-    def _ask(self, need: str) -> Any:
-        arguments = self._batches if need == "zero_shot_logits" else ()
-        return getattr(self, need)(*arguments)
-
-
-class CMPMixin(TermMixin):
-    """Adds the penalty to a Dassl trainer: ``class CoOp_CMP(CMPMixin, CoOp)``."""
-
-    term = "CMP"
-
-
-@cache
-def mixin_of(term: str) -> type[TermMixin]:
-    """The mixin that adds a term, by the term's name."""
-    if term not in TERMS:
-        raise UserError(f'there is no term "{term}"{closest(term, TERMS)}')
-    if term == CMPMixin.term:
-        return CMPMixin
-    doc = f"Adds {TERMS[term].title} to a Dassl trainer."
-    members = {"__doc__": doc, "term": term, "needs": TERMS[term].needs}
-    return type(f"{term}Mixin", (TermMixin,), members)
-
-
-def plug(trainer_class: TrainerClass, register: bool = True, term: str = "CMP") -> TrainerClass:
-    """Make ``<Name>_<Term>``, the twin of a Dassl trainer that trains with the term.
+    Its ``forward_backward`` runs inside a `TermScope` with the settings of ``TRAINER.<TERM>``, and
+    what it returns gains the weighted term as ``loss_<term>`` and the term's mean as ``<term>``, or
+    for a term that replaces cross-entropy only ``loss_<term>``. A term that needs more than logits
+    asks the trainer for ``zero_shot_logits(batch)`` [B, C] or ``text_features()``, the learned and
+    the zero-shot text features of the last logits.
 
     Args:
         trainer_class: A trainer whose ``forward_backward`` computes a cross-entropy.
@@ -126,28 +32,93 @@ def plug(trainer_class: TrainerClass, register: bool = True, term: str = "CMP") 
     Example:
         >>> CoOp_CMP = plug(CoOp)  # doctest: +SKIP
     """
-    if issubclass(trainer_class, TermMixin):
-        raise UserError(f"plug: {trainer_class.__name__} already carries the penalty")
+    name = trainer_class.__name__
+    if term not in TERMS:
+        raise UserError(f'there is no term "{term}"{closest(term, TERMS)}')
+    if split_trainer(name)[1]:
+        raise UserError(f"plug: {name} already carries a term")
     if not hasattr(trainer_class, "forward_backward"):
-        raise UserError(f"plug: {trainer_class.__name__} has no forward_backward; is it a trainer?")
+        raise UserError(f"plug: {name} has no forward_backward; is it a trainer?")
     if not getattr(trainer_class, "cross_entropy", True):
-        raise UserError(f"plug: {trainer_class.__name__} trains with no cross-entropy to add to")
-    doc = f"{trainer_class.__name__} with {TERMS[term].title}."
-    members = {"__doc__": doc, "__module__": trainer_class.__module__}
-    bases = (mixin_of(term), trainer_class)
-    twin: Any = type(twin_of(trainer_class.__name__, term), bases, members)
+        raise UserError(f"plug: {name} trains with no cross-entropy to add to")
+    for need in TERMS[term].needs:
+        if not callable(getattr(trainer_class, need, None)):
+            enough = ", ".join(other for other in TERMS if not TERMS[other].needs)
+            raise UserError(
+                f"{twin_of(name, term)}: {term} needs more than logits, and {name} has no method "
+                f"{need}; use a term that needs only logits: {enough}"
+            )
+
+    class Twin(trainer_class):
+        def _term_scope(self, cfg: Any, *batches: Any) -> TermScope:
+            asked = {
+                "zero_shot_logits": lambda: self.zero_shot_logits(*batches),
+                "text_features": lambda: self.text_features(),
+            }
+            return scope_of(cfg, term, {need: asked[need] for need in TERMS[term].needs})
+
+        def check_cfg(self, cfg: Any) -> None:
+            super().check_cfg(cfg)
+            self._term_scope(cfg)  # refuses wrong settings
+
+        def forward_backward(self, *batches: Any) -> dict[str, Any]:
+            with self._term_scope(self.cfg, *batches) as scope:
+                summary = super().forward_backward(*batches)
+            key = term.lower()
+            if scope.term.replaces:
+                logged = {f"loss_{key}": scope.mean}
+            else:
+                logged = {f"loss_{key}": scope.lam * scope.mean, key: scope.mean}
+            return {**(summary or {}), **logged}
+
+    Twin.__name__ = Twin.__qualname__ = twin_of(name, term)
+    Twin.__module__ = trainer_class.__module__
+    Twin.__doc__ = f"{name} with {TERMS[term].title}."
     if register:
         from dassl.engine import TRAINER_REGISTRY
 
-        TRAINER_REGISTRY.register(twin)
-    return twin
+        TRAINER_REGISTRY.register(Twin)
+    return Twin
 
 
-def plug_all(trainer_class: TrainerClass) -> TrainerClass:
-    """Register the twins of a Dassl trainer with every term; usable as a decorator."""
+def plug_all(trainer_class: type[Any]) -> type[Any]:
+    """Register the twins of a trainer of this project with every term."""
     for term in TERMS:
         plug(trainer_class, term=term)
     return trainer_class
+
+
+def twins(trainers: list[str]) -> dict[str, str]:
+    """Return the names of these trainers' CMP variants; of those that train without a term."""
+    from dassl.engine import TRAINER_REGISTRY, TrainerBase
+
+    def trains(name: str) -> bool:
+        trainer = TRAINER_REGISTRY.get(name)
+        trained = trainer.forward_backward is not TrainerBase.forward_backward
+        return trained and getattr(trainer, "cross_entropy", True)
+
+    return {n: twin_of(n) for n in trainers if split_trainer(n)[1] is None and trains(n)}
+
+
+def ensure_trainer(name: str) -> None:
+    """Make and register the trainer ``name`` if it is the twin of a registered one.
+
+    Raises:
+        UserError: there is no such trainer.
+    """
+    from dassl.engine import TRAINER_REGISTRY
+
+    known = TRAINER_REGISTRY.registered_names()
+    if name in known:
+        return
+    baseline, term = split_trainer(name)
+    if term is None or baseline not in known:
+        hint = closest(name, [*known, *twins(known).values()])
+        raise UserError(
+            f'there is no trainer "{name}" (python -m coop_cmp --list shows all there are){hint}'
+        )
+    plug(TRAINER_REGISTRY.get(baseline), term=term)
+    print(f"coop_cmp: {name} is {baseline} with {TERMS[term].title}")
 
 
 def add_cmp_config(cfg: Any) -> None:
@@ -161,14 +132,16 @@ def add_term_config(cfg: Any, *terms: str) -> None:
         add_settings(cfg, f"TRAINER.{TERMS[term].node}")
 
 
-def scope_of(cfg: Any, term: str) -> TermScope:
-    """A scope with the settings of a config; wrong ones are refused."""
+def scope_of(cfg: Any, term: str, needs: dict[str, Callable[[], Any]] | None = None) -> TermScope:
+    """Make the scope of a term with the settings of a config.
+
+    Raises:
+        UserError: a setting is missing or wrong.
+    """
     node, found = f"TRAINER.{TERMS[term].node}", settings_of(cfg, term)
-    missing = [key for key in TERMS[term].settings if key not in found]
-    if missing:
-        raise UserError(
-            f"{node}.{missing[0]} is missing: call coop_cmp.add_term_config(cfg) on the config"
-        )
+    for key in TERMS[term].settings:
+        if key not in found:
+            raise UserError(f"{node}.{key} is missing: call coop_cmp.add_term_config(cfg)")
     settings = {key.lower(): read(f"{node}.{key}", value) for key, value in found.items()}
     lam = settings.pop(WEIGHT.lower(), None)
-    return CMPenalty(lam, **settings) if term == "CMP" else TermScope(term, lam, **settings)
+    return CMPenalty(lam, **settings) if term == "CMP" else TermScope(term, lam, needs, **settings)

@@ -1,4 +1,4 @@
-"""Repairs that upstream Dassl 0.6.3 and checkouts need on current torch, made at run time.
+"""Repair upstream Dassl 0.6.3 for current torch, at run time.
 
 Its warm-up schedulers hand torch an argument that torch no longer takes, and its checkpoints hold a
 live scheduler with its optimizer, which the safe loader of torch refuses to read.
@@ -7,7 +7,6 @@ live scheduler with its optimizer, which the safe loader of torch refuses to rea
 from __future__ import annotations
 
 import codecs
-import inspect
 from collections import OrderedDict
 from typing import Any
 
@@ -26,31 +25,30 @@ _PICKLED = {
 }
 
 
-def mend() -> list[str]:
-    """Repair what is broken in the installed Dassl, if anything; the names of the repairs."""
+def repair() -> None:
+    """Repair what is broken in the installed Dassl, and say so."""
+    import dassl
     from dassl.optim import lr_scheduler
 
+    _read_arrays_safely()
     warmup: Any = getattr(lr_scheduler, "_BaseWarmupScheduler", None)
     if warmup is None:  # not upstream
-        return []
-    mended = []
-    if "verbose" not in inspect.signature(LRScheduler.__init__).parameters:
-        warmup.__init__ = _init_warmup
-        mended.append("warm-up schedulers")
-    if hasattr(torch.serialization, "add_safe_globals"):
-        _read_pickled_schedulers_safely()
-        warmup.load_state_dict = _load_warmup
-        mended.append("checkpoint loading")
-    return mended
+        return
+    _read_pickled_schedulers_safely()
+    warmup.__init__, warmup.load_state_dict = _init_warmup, _load_warmup
+    version = getattr(dassl, "__version__", "(unknown version)")
+    print(
+        f"coop_cmp: patched Dassl {version} for torch {torch.__version__}: warm-up schedulers, "
+        "checkpoint loading"
+    )
 
 
-def read_arrays_safely() -> None:
+def _read_arrays_safely() -> None:
     """Let ``torch.load`` read the numpy arrays that checkouts keep in files of their own."""
-    if hasattr(torch.serialization, "add_safe_globals"):
-        core: Any = getattr(np, "_core", None) or np.core
-        kinds = {type(np.dtype(kind)) for kind in "?bhilefd"}
-        allowed = [core.multiarray._reconstruct, np.ndarray, np.dtype, codecs.encode, *kinds]
-        torch.serialization.add_safe_globals(allowed)
+    core: Any = getattr(np, "_core", None) or np.core
+    kinds = {type(np.dtype(kind)) for kind in "?bhilefd"}
+    allowed = [core.multiarray._reconstruct, np.ndarray, np.dtype, codecs.encode, *kinds]
+    torch.serialization.add_safe_globals(allowed)
 
 
 def _init_warmup(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from coop_cmp.checkout.sandbox import LARGE, random_weights, sandbox
+from coop_cmp.checkout.fakes import random_weights
 from tests.checkouts import run
 
 TRAIN = """
@@ -156,15 +154,3 @@ def test_the_random_weights_have_the_layout_of_openais_package():
     assert weights["transformer.resblocks.0.attn.in_proj_weight"].shape == (1536, 512)
     assert weights["visual.conv1.weight"].shape == (768, 3, 16, 16)
     assert all(torch.isfinite(value).all() for value in weights.values())
-
-
-def test_only_while_clip_is_built_large_weights_are_not_drawn(monkeypatch):
-    def draw():
-        return [bool(torch.zeros(size).normal_().any()) for size in (LARGE, LARGE - 1)]
-
-    clip = SimpleNamespace(_MODELS={}, _download=None, build_model=draw)
-    monkeypatch.setitem(sys.modules, "made_up_clip", clip)
-    with sandbox():
-        assert clip.build_model() == [False, True]
-        assert draw() == [True, True]
-    assert clip.build_model is draw

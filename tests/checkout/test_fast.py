@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from coop_cmp.checkout.agreement import one_source
-from coop_cmp.checkout.fast import FastText, serve
+from coop_cmp.checkout.compare import one_source
+from coop_cmp.checkout.fast import FastText, accelerate
 from tests.small_clip import LENGTH, WIDTH, small_clip, tokenizer
 
 NAMES = ["cat", "dog", "great grey owl", "a very long name of a thing indeed", "ox"]
@@ -85,36 +85,36 @@ def tokens_seen(text: Encoder) -> list[int]:
     return seen
 
 
-def check_served(text: Encoder, prompts: nn.Module, *more: Any) -> tuple[FastText, list[int]]:
-    """Serve the encoder; after the comparison its features and gradients are still its own."""
+def check_accelerated(text: Encoder, prompts: nn.Module, *more: Any) -> tuple[FastText, list[int]]:
+    """Accelerate the encoder; after the comparison its features and gradients are still its own."""
     features, grads = step(text, prompts, *more)
-    served = FastText(text)
+    fast = FastText(text)
     step(text, prompts, *more)
     seen = tokens_seen(text)
     fast_features, fast_grads = step(text, prompts, *more)
-    assert not served._given_up
+    assert not fast._given_up
     torch.testing.assert_close(fast_features, features, rtol=1e-5, atol=1e-5)
-    for fast, own in zip(fast_grads, grads, strict=True):
-        torch.testing.assert_close(fast, own, rtol=1e-4, atol=1e-4 * float(own.abs().max()))
-    return served, seen
+    for grad, own in zip(fast_grads, grads, strict=True):
+        torch.testing.assert_close(grad, own, rtol=1e-4, atol=1e-4 * float(own.abs().max()))
+    return fast, seen
 
 
-OWN = int((TOKENS.argmax(-1) - CONTEXT).sum())  # tokens behind the prefix, up to the end tokens
+OWN = int((TOKENS.argmax(-1) - CONTEXT).sum())  # tokens after the prefix, up to the end tokens
 LONGEST = int(TOKENS.argmax(-1).max()) + 1
 
 
 @pytest.mark.parametrize("kind", ["openai", "vit"])
-def test_a_shared_context_is_encoded_once_and_nothing_behind_the_end_tokens(kind, capsys):
-    _, seen = check_served(encoder(kind), Prompts(shared_context()))
+def test_a_shared_context_is_encoded_once_and_nothing_after_the_end_tokens(kind, capsys):
+    _, seen = check_accelerated(encoder(kind), Prompts(shared_context()))
     assert max(seen) <= 1.2 * (1 + CONTEXT + OWN) < len(NAMES) * LENGTH / 4
-    assert capsys.readouterr().out.count("the text encoder is served; features agree to") == 1
+    assert capsys.readouterr().out.count("the text encoder is accelerated; features agree to") == 1
 
 
 def test_contexts_of_single_classes_that_start_equal_are_not_merged():
     prompts = Prompts(shared_context().repeat(len(NAMES), 1, 1))
     assert torch.equal(prompts()[0, : 1 + CONTEXT], prompts()[3, : 1 + CONTEXT])
     assert one_source(prompts(), 1 + CONTEXT) == 1  # the start token
-    _, seen = check_served(encoder(), prompts)
+    _, seen = check_accelerated(encoder(), prompts)
     assert max(seen) > 1 + OWN + CONTEXT * (len(NAMES) - 1)
 
 
@@ -150,13 +150,13 @@ class DeepBlock(nn.Module):
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_deep_prompts_inside_blocks_or_handed_to_them_are_served(own):
+def test_deep_prompts_inside_blocks_or_handed_to_them_are_accelerated(own):
     text = encoder()
     blocks = [DeepBlock(block, own and i > 0) for i, block in enumerate(text.transformer.resblocks)]
     text.transformer.resblocks = nn.Sequential(*blocks)
     deep = [] if own else [[nn.Parameter(shared_context() * i) for i in (1, 2)]]
-    served, seen = check_served(text, Prompts(shared_context()), *deep)
-    assert served._unpack_at == len(blocks)
+    fast, seen = check_accelerated(text, Prompts(shared_context()), *deep)
+    assert fast._unpack_at == len(blocks)
     assert max(seen) <= 1.2 * (1 + CONTEXT + OWN)
 
 
@@ -179,8 +179,8 @@ def test_a_block_that_treats_classes_differently_gets_all_of_them_without_idle_t
     blocks = [ClassAwareBlock(b, i == 1) for i, b in enumerate(text.transformer.resblocks)]
     text.transformer.resblocks = nn.Sequential(*blocks)
     vectors = torch.randn(len(NAMES), CONTEXT, WIDTH).requires_grad_()
-    served, seen = check_served(text, Prompts(shared_context()), vectors)
-    assert served._unpack_at == 1
+    fast, seen = check_accelerated(text, Prompts(shared_context()), vectors)
+    assert fast._unpack_at == 1
     assert seen[0] <= 1.2 * (1 + CONTEXT + OWN)
     assert seen[1:] == [len(NAMES) * LONGEST] * 2
 
@@ -250,9 +250,63 @@ def test_unchanged_prompts_are_encoded_once_per_evaluation(capsys):
             assert not torch.equal(text(prompts(), TOKENS), other)
         finally:
             text.ln_final.weight.div_(2)
-    printed = capsys.readouterr().out
-    assert printed.count("the text encoder is served; features agree to") == 1
-    assert "it does not learn" in printed
+    assert capsys.readouterr().out.count("the text encoder is accelerated; features agree to") == 1
+
+
+def test_frozen_prompts_are_encoded_once_in_training(capsys):
+    text, prompts = encoder(), Prompts(shared_context())().detach()
+    FastText(text)
+    seen = tokens_seen(text)
+    first = text(prompts, TOKENS)
+    passes = len(seen)
+    assert torch.equal(text(prompts, TOKENS), first)
+    assert len(seen) == passes
+    assert "it does not learn" in capsys.readouterr().out
+
+
+class Adapted(Encoder):
+    """Features pass through an adapter that reaches the encoder as a function, as MMA's."""
+
+    def forward(self, prompts: Tensor, tokens: Tensor, adapt: Any = None) -> Tensor:
+        return (adapt or self.adapt)(super().forward(prompts, tokens))
+
+
+@pytest.mark.parametrize("as_argument", [True, False])
+def test_an_adapter_inside_of_a_function_learns_and_is_never_outdated(as_argument, capsys):
+    text = Adapted(small_clip("openai"), batch_first=False).eval().requires_grad_(False)
+    scale = torch.full((), 2.0, requires_grad=True)
+    more = [lambda x: scale * x] if as_argument else []
+    text.adapt = lambda x: scale * x
+    prompts = Prompts(shared_context())().detach()
+    plain = text(prompts, TOKENS, *more).detach() / 2
+    FastText(text)
+    for value in (2.0, 3.0, 4.0):
+        with torch.no_grad():
+            scale.fill_(value)
+            tests = [text(prompts, TOKENS, *more) for _ in range(2)]
+        features = text(prompts, TOKENS, *more)
+        (grad,) = torch.autograd.grad(features.sum(), scale)
+        for computed in (*tests, features.detach()):
+            torch.testing.assert_close(computed, value * plain, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(grad, plain.sum(), rtol=1e-4, atol=1e-4)
+    assert "does not learn" not in capsys.readouterr().out
+
+
+def test_running_out_of_memory_is_not_taken_for_shapes_that_do_not_fit():
+    text, prompts = encoder(), Prompts(shared_context())
+    fast = FastText(text)
+    step(text, prompts)
+
+    def exhausted_once(*_: Any) -> None:
+        hook.remove()
+        raise torch.OutOfMemoryError("out of memory")
+
+    hook = text.transformer.resblocks[1].mlp.register_forward_pre_hook(exhausted_once)
+    with pytest.raises(torch.OutOfMemoryError):
+        step(text, prompts)
+    step(text, prompts)
+    assert fast._unpack_at == len(text.transformer.resblocks)
+    assert not fast._given_up
 
 
 def test_a_plain_argument_is_part_of_what_is_remembered():
@@ -278,25 +332,24 @@ def test_features_that_are_not_numbers_earn_no_trust(capsys):
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "amp"])
-def test_every_precision_is_served(precision):
+def test_every_precision_is_accelerated(precision):
     text, prompts = encoder(), Prompts(shared_context())
     if precision != "amp":
         kind = torch.float16 if precision == "fp16" else torch.bfloat16
         text, prompts = copy.deepcopy(text).to(kind), prompts.to(kind)
-    served = FastText(text)
+    fast = FastText(text)
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "amp"):
-        own = step(text, prompts)
-        fast = step(text, prompts)
-    assert not served._given_up
-    assert fast[0].dtype == own[0].dtype
-    torch.testing.assert_close(fast[0].float(), own[0].float(), rtol=0.1, atol=0.1)
+        own, again = step(text, prompts), step(text, prompts)
+    assert not fast._given_up
+    assert again[0].dtype == own[0].dtype
+    torch.testing.assert_close(again[0].float(), own[0].float(), rtol=0.1, atol=0.1)
 
 
 def test_the_encoders_of_a_trainer_are_found(capsys):
     model = nn.Module()
     model.text_encoder = encoder()
     trainer = SimpleNamespace(model=model, _models={"prompts": Prompts(shared_context())})
-    serve(trainer)
+    accelerate(trainer)
     assert isinstance(model.text_encoder.forward, FastText)
-    serve(SimpleNamespace(model=Prompts(shared_context()), _models={}))
+    accelerate(SimpleNamespace(model=Prompts(shared_context()), _models={}))
     assert "keeps no text encoder" in capsys.readouterr().out

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
 
-from coop_cmp.checkout.upstream import mend, read_arrays_safely
+from coop_cmp.checkout.upstream import repair
 
 EPOCHS = 6
 
@@ -35,15 +36,20 @@ class Warmup(LRScheduler):
 
 
 @pytest.fixture
-def mended(monkeypatch):
-    """The repaired class, and what was repaired; both undone afterwards."""
+def safe_globals():
     known = torch.serialization.get_safe_globals()
+    yield
+    torch.serialization.clear_safe_globals()
+    torch.serialization.add_safe_globals(known)
+
+
+@pytest.fixture
+def repaired(monkeypatch, safe_globals):
+    """The repair of the class, which is undone afterwards."""
     monkeypatch.setattr("dassl.optim.lr_scheduler._BaseWarmupScheduler", Warmup, raising=False)
     for name in ("__init__", "load_state_dict"):
         monkeypatch.setattr(Warmup, name, getattr(Warmup, name))
-    yield mend()
-    torch.serialization.clear_safe_globals()
-    torch.serialization.add_safe_globals(known)
+    repair()
 
 
 def schedule() -> tuple[torch.optim.Optimizer, Warmup]:
@@ -63,13 +69,12 @@ def rates(optimizer: torch.optim.Optimizer, scheduler: Warmup, epochs: int) -> l
     return seen
 
 
-def test_warm_up_schedulers_run_again(mended):
-    assert mended == ["warm-up schedulers", "checkpoint loading"]
+def test_warm_up_schedulers_run_again(repaired):
     expected = [1e-5, 0.002, 0.001866, 0.0015, 0.001, 0.0005]
     assert rates(*schedule(), EPOCHS) == pytest.approx(expected, rel=1e-3)
 
 
-def test_a_checkpoint_with_live_objects_is_read_safely_and_resumes_the_schedule(mended, tmp_path):
+def test_a_checkpoint_with_live_objects_is_read_safely_and_resumes_the_schedule(repaired, tmp_path):
     optimizer, scheduler = schedule()
     rates(optimizer, scheduler, 3)
     file = tmp_path / "model.pth.tar-3"
@@ -85,7 +90,7 @@ def test_a_checkpoint_with_live_objects_is_read_safely_and_resumes_the_schedule(
     assert rates(optimizer, scheduler, 3) == pytest.approx(rest)
 
 
-def test_a_checkpoint_that_names_code_is_still_refused(mended, tmp_path):
+def test_a_checkpoint_that_names_code_is_still_refused(repaired, tmp_path):
     class Evil:
         def __reduce__(self):
             return (print, ("executed",))
@@ -96,25 +101,21 @@ def test_a_checkpoint_that_names_code_is_still_refused(mended, tmp_path):
         torch.load(file, weights_only=True)
 
 
-def test_the_engine_of_this_project_needs_no_repair(monkeypatch):
+@pytest.mark.usefixtures("safe_globals")
+def test_the_engine_of_this_project_needs_no_repair(monkeypatch, capsys):
     from dassl.optim import lr_scheduler
 
     monkeypatch.delattr(lr_scheduler, "_BaseWarmupScheduler", raising=False)
-    assert mend() == []
+    repair()
+    assert not capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("safe_globals")
 def test_numpy_arrays_in_files_of_a_checkout_are_read_safely(tmp_path):
-    import numpy as np
-
-    known = torch.serialization.get_safe_globals()
     arrays = [np.arange(4).reshape(2, 2), np.float32([0.5]), np.array([True]), np.ones(2)]
     torch.save(arrays, tmp_path / "features.pt")
-    try:
-        read_arrays_safely()
-        read = torch.load(tmp_path / "features.pt", weights_only=True)
-    finally:
-        torch.serialization.clear_safe_globals()
-        torch.serialization.add_safe_globals(known)
+    repair()
+    read = torch.load(tmp_path / "features.pt", weights_only=True)
     assert all(
         a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(arrays, read, strict=True)
     )

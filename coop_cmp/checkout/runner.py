@@ -1,17 +1,44 @@
-"""A checkout's training script: found, run or imported, with errors that name their cause."""
+"""Find, run or import a checkout's training script, with errors that name their cause."""
 
 from __future__ import annotations
 
 import runpy
+import sys
 import traceback
 from pathlib import Path
 from typing import Any
 
 from coop_cmp.errors import UserError
 
+# What to install for a module of another name.
+PACKAGES = {"pkg_resources": '"setuptools<81"', "sklearn": "scikit-learn"}
+
+
+def prepared_script(name: str, fast: bool = False) -> Path:
+    """Find the script, put its checkout first on the path, and prepare Dassl for it.
+
+    Args:
+        name: The script's path, from the current directory.
+        fast: See :func:`coop_cmp.checkout.plugin.prepare`.
+    """
+    script = Path(name).resolve()
+    if not script.is_file():
+        raise UserError(
+            f"there is no {name} in {Path.cwd()}; run this inside a CoOp-family checkout, or name "
+            "its training script with --script PATH"
+        )
+    sys.path[:0] = [str(script.parent), str(Path.cwd())]
+    try:
+        from coop_cmp.checkout.plugin import prepare
+
+        prepare(fast)
+    except ModuleNotFoundError as error:
+        raise UserError(f"Dassl: {describe(error)}; {_remedy(error)}") from None
+    return script
+
 
 def run_script(script: Path, name: str = "__main__") -> dict[str, Any]:
-    """Run a training script as the module ``name``; its names.
+    """Run a training script as the module ``name`` and return its names.
 
     Raises:
         UserError: a module is missing; or, unless the script runs as ``__main__`` and its own
@@ -28,7 +55,7 @@ def run_script(script: Path, name: str = "__main__") -> dict[str, Any]:
 
 
 def import_script(script: Path) -> tuple[dict[str, Any], list[str]]:
-    """Import a training script; its names, and the trainers that it brings."""
+    """Import a training script; return its names and the trainers that it brings."""
     from dassl.engine import TRAINER_REGISTRY
 
     before = TRAINER_REGISTRY.registered_names()
@@ -39,11 +66,11 @@ def import_script(script: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def describe(error: BaseException) -> str:
-    """An error and where it came from, in one line; packages such as this are not to blame."""
+    """Return an error and the checkout's line that it came from, in one line."""
     places = traceback.extract_tb(error.__traceback__)
     home = str(Path(__file__).parent)
-    own = [p for p in places if "site-packages" not in p.filename and home not in p.filename]
-    place = (own or places)[-1]
+    theirs = [p for p in places if "site-packages" not in p.filename and home not in p.filename]
+    place = (theirs or places)[-1]
     text = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
     return f"{text} ({Path(place.filename).name}, line {place.lineno})"
 
@@ -54,5 +81,5 @@ def _remedy(error: ModuleNotFoundError) -> str:
         import dassl
 
         return f"the Dassl in {Path(dassl.__path__[0]).parent} is another version than it expects"
-    package = {"pkg_resources": '"setuptools<81"', "sklearn": "scikit-learn"}.get(package, package)
+    package = PACKAGES.get(package, package)
     return f"install it as the checkout's README says (perhaps: pip install {package})"

@@ -1,4 +1,4 @@
-"""A place where a checkout's trainers run without weights, data or GPU."""
+"""Fake weights, data and GPU, with which a checkout's trainers run anywhere."""
 
 from __future__ import annotations
 
@@ -7,26 +7,25 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
+from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
 from PIL import Image
 from torch import Tensor, nn
 
 CLASSES = ("cat", "great grey owl")
 SIZE, PATCH = 32, 16
 # The widths are those of ViT-B/16, which checkouts write into their code; the depths are smaller.
-LARGE = 2**18  # entries; prompts that a checkout adds to CLIP have fewer
 EMBED, VISION_WIDTH, VISION_LAYERS, TEXT_WIDTH, TEXT_LAYERS = 512, 768, 2, 512, 9
 
 
 @contextlib.contextmanager
-def sandbox(text_layers: int = TEXT_LAYERS) -> Iterator[Path]:
-    """A temporary working directory in which weights are random and all runs in fp32 on the CPU.
+def faked(text_layers: int = TEXT_LAYERS) -> Iterator[Path]:
+    """Enter a temporary directory where weights are random and all runs in fp32 on the CPU.
 
     Without a GPU, ``.cuda()``, ``.to("cuda")`` and ``.half()`` do nothing. Every module that
     downloads weights as OpenAI's package does gets a file of random ones.
@@ -43,11 +42,7 @@ def sandbox(text_layers: int = TEXT_LAYERS) -> Iterator[Path]:
 
         for module in list(sys.modules.values()):
             if {"_download", "_MODELS"} <= vars(module).keys():
-                patch = partial(mock.patch.object, module)
-                stack.enter_context(patch("_download", download))
-                if hasattr(module, "build_model"):
-                    build = _without_draws(module.build_model)
-                    stack.enter_context(patch("build_model", build))
+                stack.enter_context(mock.patch.object(module, "_download", download))
         if not torch.cuda.is_available():
             for kind in (Tensor, nn.Module):
                 for name in ("cuda", "half"):  # half precision takes minutes without a GPU
@@ -75,63 +70,13 @@ def _staying(to: Callable[..., Any]) -> Callable[..., Any]:
     return without_gpu
 
 
-def _without_draws(build: Callable[..., Any]) -> Callable[..., Any]:
-    """Build CLIP without drawing the large weights, which those of the file replace anyway."""
-
-    def small(fill: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        return lambda x, *args, **named: x if x.numel() >= LARGE else fill(x, *args, **named)
-
-    def build_model(*args: Any, **named: Any) -> Any:
-        normal, uniform = small(Tensor.normal_), small(Tensor.uniform_)
-        with mock.patch.multiple(Tensor, normal_=normal, uniform_=uniform):
-            return build(*args, **named)
-
-    return build_model
-
-
 def random_weights(text_layers: int = TEXT_LAYERS) -> dict[str, Tensor]:
-    """The weights of a small ViT in the layout of OpenAI's package."""
-    generator = torch.Generator().manual_seed(0)
-
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator) * shape[-1] ** -0.5
-
-    def tower(prefix: str, width: int, layers: int) -> dict[str, Tensor]:
-        weights: dict[str, Tensor] = {}
-        for i in range(layers):
-            for name, (rows, columns) in {
-                "attn.in_proj_": (3 * width, width),
-                "attn.out_proj.": (width, width),
-                "mlp.c_fc.": (4 * width, width),
-                "mlp.c_proj.": (width, 4 * width),
-            }.items():
-                block = f"{prefix}resblocks.{i}.{name}"
-                weights |= {
-                    f"{block}weight": normal(rows, columns),
-                    f"{block}bias": torch.zeros(rows),
-                }
-            for name in ("ln_1", "ln_2"):
-                weights |= norm(f"{prefix}resblocks.{i}.{name}", width)
-        return weights
-
-    def norm(name: str, width: int) -> dict[str, Tensor]:
-        return {f"{name}.weight": torch.ones(width), f"{name}.bias": torch.zeros(width)}
-
-    return {
-        "visual.conv1.weight": normal(VISION_WIDTH, 3, PATCH, PATCH),
-        "visual.class_embedding": normal(VISION_WIDTH),
-        "visual.positional_embedding": normal((SIZE // PATCH) ** 2 + 1, VISION_WIDTH),
-        "visual.proj": normal(VISION_WIDTH, EMBED),
-        **norm("visual.ln_pre", VISION_WIDTH),
-        **norm("visual.ln_post", VISION_WIDTH),
-        **tower("visual.transformer.", VISION_WIDTH, VISION_LAYERS),
-        "token_embedding.weight": normal(49408, TEXT_WIDTH),
-        "positional_embedding": normal(77, TEXT_WIDTH),
-        "text_projection": normal(TEXT_WIDTH, EMBED),
-        "logit_scale": torch.tensor(2.0),
-        **norm("ln_final", TEXT_WIDTH),
-        **tower("transformer.", TEXT_WIDTH, text_layers),
-    }
+    """Draw the weights of a small ViT, named as in OpenAI's package."""
+    vision = CLIPVisionCfg(VISION_LAYERS, VISION_WIDTH, patch_size=PATCH, image_size=SIZE)
+    text = CLIPTextCfg(width=TEXT_WIDTH, heads=8, layers=text_layers)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return CLIP(EMBED, vision, text).state_dict()
 
 
 def noise_dataset(folder: Path, name: str, classes: Sequence[str] = CLASSES) -> None:

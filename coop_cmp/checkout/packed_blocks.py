@@ -1,11 +1,11 @@
 """Other people's text blocks on packed tokens.
 
 CoOp's descendants run CLIP's blocks, often with changes of their own, over all tokens of all
-classes. While `serving` is open the same blocks see one sequence instead: the prefix that the
-classes share once, then each class's own tokens up to its end token; and their attention is
-answered accordingly. What a block does to single tokens (norms, MLP) or to the shared prefix (deep
-prompts) needs no change. From the first block on that treats classes differently, the tokens are
-laid out per class again, still without those behind the end tokens.
+classes. While `packed` is open the same blocks see one sequence instead: the prefix that the
+classes share once, then each class's own tokens up to its end token; and attention is computed
+accordingly. What a block does to single tokens (norms, MLP) or to the shared prefix (deep prompts)
+needs no change. From the first block on that treats classes differently, the tokens are laid out
+per class again, still without those after the end tokens.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from coop_cmp.clip.prompts import PromptLayout
 from coop_cmp.clip.text import attend
 
 
-class NotServed(Exception):
-    """Why a text encoder's own code has to run."""
+class NotPackable(Exception):
+    """The reason why a text encoder cannot run on packed tokens."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Plan:
 
     Attributes:
         packing: The packed sequence of T tokens; its token ids are places in [C * L].
-        own: Packed places [(S - P) * C] of the tokens behind the prefix, position by position; 0
-            behind a class's end token.
+        own: Packed places [(S - P) * C] of the tokens after the prefix, position by position; 0
+            after a class's end token.
         classes: C.
     """
 
@@ -45,11 +45,11 @@ class Plan:
     classes: int
 
     def pack(self, x: Tensor) -> Tensor:
-        """Packed tokens [1, T, d] of [C, L, d]."""
+        """Pack tokens [C, L, d] into [1, T, d]."""
         return x.flatten(0, 1)[None, self.packing.tokens]
 
     def unpack(self, x: Tensor) -> Tensor:
-        """Tokens [C, S, d] of packed ones [1, T, d], S being the length of the longest prompt."""
+        """Unpack [1, T, d] into tokens [C, S, d], S being the length of the longest prompt."""
         prefix = x[:, : self.packing.prefix].expand(self.classes, -1, -1)
         own = x[0, self.own].unflatten(0, (-1, self.classes)).transpose(0, 1)
         return torch.cat([prefix, own], dim=1)
@@ -58,7 +58,7 @@ class Plan:
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)  # what is kept must also serve a later pass with gradients
 def plan(ends: tuple[int, ...], shared: int, length: int, device: torch.device) -> Plan:
-    """The plan for prompts [C, length] with these end tokens that share their first tokens."""
+    """Make the plan for prompts [C, length] with these end tokens and shared first tokens."""
     first = range(shared)
     rows = [range(c * length + shared, c * length + end + 1) for c, end in enumerate(ends)]
     layout = PromptLayout(tuple((*first, *row) for row in rows))
@@ -73,8 +73,8 @@ def plan(ends: tuple[int, ...], shared: int, length: int, device: torch.device) 
     return Plan(packing, torch.tensor(own, device=device), len(ends))
 
 
-class Serving:
-    """Runs the blocks of one pass on packed tokens.
+class PackedPass:
+    """One pass through the blocks on packed tokens.
 
     Args:
         blocks: The blocks of a text tower.
@@ -88,7 +88,7 @@ class Serving:
         self.packed = False
 
     def run(self, i: int, forward: Callable[..., Any], inputs: Any, **named: Any) -> Any:
-        """Block ``i``: its input is a tensor, or a list that a tensor begins."""
+        """Run block ``i``, whose input is a tensor or a list that begins with one."""
         x = inputs if isinstance(inputs, Tensor) else inputs[0]
         if i == 0:
             self.packed = True
@@ -97,6 +97,8 @@ class Serving:
             try:
                 outputs = forward(_with(inputs, x), **named)
                 y = outputs if isinstance(outputs, Tensor) else outputs[0]
+            except torch.OutOfMemoryError:
+                raise
             except RuntimeError:  # shapes that do not fit: it expects all classes
                 y = None
             if y is not None and y.shape == x.shape:
@@ -110,9 +112,9 @@ class Serving:
     def attention(
         self, attn: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor, **_: Any
     ) -> tuple[Tensor, None]:
-        """Causal self-attention within each class, as `nn.MultiheadAttention` returns it."""
+        """Compute causal self-attention within each class, as `nn.MultiheadAttention` does."""
         if key is not query or value is not query or (attn.training and attn.dropout):
-            raise NotServed("its attention is not causal self-attention without dropout")
+            raise NotPackable("its attention is not causal self-attention without dropout")
         x = self._turn(query)
         heads = F.linear(x, attn.in_proj_weight, attn.in_proj_bias)
         heads = heads.unflatten(-1, (3, attn.num_heads, -1))  # [C or 1, S or T, 3, heads, d/heads]
@@ -131,21 +133,21 @@ class Serving:
         return _with(outputs, self._turn(self.plan.unpack(self._turn(y))))
 
     def _turn(self, x: Tensor) -> Tensor:
-        """From the blocks' order of sequence and batch to batch first, and back."""
+        """Turn the blocks' order of sequence and batch into batch first, and back."""
         return x if self.batch_first else x.transpose(0, 1)
 
 
 @contextmanager
-def serving(blocks: Sequence[Any], plan: Plan, unpack_at: int) -> Iterator[Serving]:
-    """Serve the next pass through the blocks; their own code runs, on other tokens."""
-    served = Serving(blocks, plan, unpack_at)
+def packed(blocks: Sequence[Any], plan: Plan, unpack_at: int) -> Iterator[PackedPass]:
+    """Let the blocks' own code run on packed tokens in the next pass."""
+    this_pass = PackedPass(blocks, plan, unpack_at)
     modules = [module for block in blocks for module in (block, block.attn)]
     before = [vars(module).get("forward") for module in modules]  # somebody else may stand in
     for i, block in enumerate(blocks):
-        block.attn.forward = partial(served.attention, block.attn)
-        block.forward = partial(served.run, i, block.forward)
+        block.attn.forward = partial(this_pass.attention, block.attn)
+        block.forward = partial(this_pass.run, i, block.forward)
     try:
-        yield served
+        yield this_pass
     finally:
         for module, forward in zip(modules, before, strict=True):
             del module.forward
@@ -154,5 +156,5 @@ def serving(blocks: Sequence[Any], plan: Plan, unpack_at: int) -> Iterator[Servi
 
 
 def _with(inputs: Any, x: Tensor) -> Any:
-    """The block's input with another tensor in its place."""
+    """Return a block's input with another tensor in it."""
     return x if isinstance(inputs, Tensor) else [x, *inputs[1:]]

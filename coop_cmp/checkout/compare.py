@@ -1,4 +1,4 @@
-"""Whether two tensors are the same function of what learns: values, and gradients."""
+"""Compare two tensors as functions of what learns: their values and their gradients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def one_source(prompts: Tensor, count: int) -> int:
-    """How many of the first tokens are the same function of what learns, for every class.
+    """Count the first tokens that are the same function of what learns, for every class.
 
     Contexts of single classes may start with equal values, but a change of one does not move the
     others. So the gradients of a random mixture of the classes' tokens are compared with those of
@@ -23,7 +23,7 @@ def one_source(prompts: Tensor, count: int) -> int:
     classes, _, width = prompts.shape
     weights = torch.rand(classes, 1, 1, generator=generator).to(prompts)
     direction = torch.randn(1, count, width, generator=generator).to(prompts)
-    learned = _leaves(prompts)
+    learned = leaves(prompts)
 
     def same(tokens: slice) -> bool:
         mixture = (prompts[:, tokens] * weights * direction[:, tokens]).sum()
@@ -35,13 +35,13 @@ def one_source(prompts: Tensor, count: int) -> int:
     return next((i for i in range(count) if not same(slice(i, i + 1))), count)
 
 
-def differences(fast: Tensor, own: Tensor, learning: bool) -> tuple[float, float]:
-    """Largest differences of the features, and of the gradients of everything that learns."""
+def differences(fast: Tensor, own: Tensor) -> tuple[float, float]:
+    """Compute the largest differences of features, and of gradients of everything that learns."""
     features = _distance([fast], [own])
-    if not learning:
+    if not own.requires_grad:
         return features, 0.0
     direction = torch.randn(own.shape, generator=torch.Generator().manual_seed(0)).to(own)
-    learned = _leaves(own)
+    learned = leaves(own)
     pairs = zip(
         _gradients((fast * direction).sum(), learned),
         _gradients((own * direction).sum(), learned),
@@ -50,13 +50,13 @@ def differences(fast: Tensor, own: Tensor, learning: bool) -> tuple[float, float
     return features, max((_distance([a], [b]) for a, b in pairs), default=0.0)
 
 
-def _leaves(tensor: Tensor) -> list[Tensor]:
-    """The tensors that would get a gradient from this one."""
+def leaves(tensor: Tensor) -> list[Tensor]:
+    """Return the tensors that would get a gradient from this one."""
     return [node.variable for node in _graph(tensor) if hasattr(node, "variable")]
 
 
 def coarsest(tensor: Tensor) -> float:
-    """The step of the lowest precision on the way of the gradients: checkouts write ``.half()``."""
+    """Return the coarsest rounding step on the way of the gradients: checkouts use ``.half()``."""
     kinds = {tensor.dtype}
     for node in _graph(tensor):
         kinds |= {gradient.dtype for gradient in getattr(node, "_input_metadata", ())}
@@ -64,7 +64,7 @@ def coarsest(tensor: Tensor) -> float:
 
 
 def _graph(tensor: Tensor) -> list[Any]:
-    """All nodes of the graph behind a tensor, each once."""
+    """Return all nodes of the graph behind a tensor, each once."""
     seen: dict[Any, None] = {}
     waiting = [tensor.grad_fn]
     while waiting:
@@ -82,7 +82,7 @@ def _gradients(value: Tensor, learned: list[Tensor]) -> list[Tensor]:
 
 
 def _distance(these: list[Tensor], those: list[Tensor]) -> float:
-    """The largest difference as a share of the largest entry of those."""
+    """Return the largest difference as a share of the largest entry of those."""
     pairs = [(a.detach().float(), b.detach().float()) for a, b in zip(these, those, strict=True)]
     largest = max((float(b.abs().max()) for _, b in pairs), default=0.0)
     difference = max((float((a - b).abs().max()) for a, b in pairs), default=0.0)

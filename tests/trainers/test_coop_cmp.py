@@ -1,4 +1,4 @@
-"""The real CoOp and its twin, trained by train.py on the embedded data set."""
+"""CoOp and CoOp_CMP, trained by train.py on the embedded data set."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def test_lambda_zero_learns_the_prompts_of_the_baseline_bit_for_bit(prompts):
     same, printed_same = prompts("CoOp_CMP", "TRAINER.CMP.LAMBDA", "0.0")
     assert torch.equal(same, baseline)
     assert losses(printed_same, "loss") == losses(printed, "loss")
-    assert len(losses(printed_same, "loss_cmp")) == 20
+    assert losses(printed_same, "loss_cmp") == ["0.0000"] * 20
     other, printed_other = prompts("CoOp_CMP", "TRAINER.CMP.LAMBDA", "0.5")
     assert not torch.equal(other, baseline)
-    # The first batch is the same for all three: its loss is cross-entropy + 0.5 * penalty.
+    # The first batch is the same for all three: its loss is cross-entropy + the weighted penalty.
     first = {name: float(losses(printed_other, name)[0]) for name in ("loss", "loss_cmp")}
     plain = float(losses(printed, "loss")[0])
-    assert first["loss"] == pytest.approx(plain + 0.5 * first["loss_cmp"], abs=2e-4)
-    assert losses(printed_other, "loss_cmp")[0] == losses(printed_same, "loss_cmp")[0]
+    assert first["loss"] == pytest.approx(plain + first["loss_cmp"], abs=2e-4)
+    assert first["loss_cmp"] > 0
