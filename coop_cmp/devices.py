@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from coop_cmp.errors import UserError
 
-SMALL = 5_000_000  # parameters beside the tables of tokens
 BUDGET = 4 << 30  # bytes of activations where the device does not say what is free
 
 
@@ -79,17 +78,13 @@ def activation_budget(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else BUDGET
 
 
-def set_threads(model: nn.Module, device: torch.device) -> None:
-    """Run a small model on one thread of a CPU, unless OMP_NUM_THREADS says otherwise.
+def use_one_thread(device: torch.device) -> None:
+    """Let a process use one thread of a CPU, unless OMP_NUM_THREADS says otherwise.
 
-    Its operations take less time than the threads need to meet, and far less on a busy machine.
+    The operations of a small model take less time than it takes to synchronise threads. A command
+    calls this for itself; building a model leaves the caller's threads alone.
     """
-    if device.type != "cpu" or "OMP_NUM_THREADS" in os.environ:
-        return
-    tables = sum(
-        p.numel() for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters()
-    )
-    if sum(p.numel() for p in model.parameters()) - tables < SMALL:
+    if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
 
 

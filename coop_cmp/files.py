@@ -23,11 +23,10 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         OSError: It cannot be written; the error names ``path``.
     """
     target = Path(path)
-    host = platform.node()
-    temporary = target.with_name(f".{target.name}.{host}.{os.getpid()}.tmp")
+    temporary = target.with_name(f".{target.name}.{platform.node()}.{os.getpid()}.tmp")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(target, host)
+        remove_leftovers(target.parent, target.name)
         with open(temporary, "wb") as file:
             yield file
             file.flush()
@@ -41,9 +40,10 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
 
 
-def _remove_leftovers(target: Path, host: str) -> None:
-    """Delete temporary files of processes on this machine that are no more."""
-    for leftover in target.parent.glob(f".{glob.escape(f'{target.name}.{host}')}.*.tmp"):
+def remove_leftovers(directory: str | os.PathLike[str], name: str = "") -> None:
+    """Delete what killed processes of this machine left of a file, or of all in a directory."""
+    pattern = f".{glob.escape(name) or '*'}.{glob.escape(platform.node())}.*.tmp"
+    for leftover in Path(directory).glob(pattern):
         process = leftover.name.split(".")[-2]
         if process.isdigit() and not is_running(int(process)):
             leftover.unlink(missing_ok=True)

@@ -9,12 +9,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import coop_cmp
 from coop_cmp.devices import (
     BUDGET,
     activation_budget,
     check_attention,
     choose_device,
     suit_convolutions,
+    use_one_thread,
 )
 from coop_cmp.errors import UserError
 
@@ -96,3 +98,34 @@ def test_convolutions_of_a_gpu_are_tried_where_a_tower_is_made_of_them(
     suit_convolutions(tower, torch.device("cuda"))
     assert tower[0].weight.is_contiguous(memory_format=torch.channels_last)
     assert torch.backends.cudnn.benchmark is tried
+
+
+@pytest.fixture
+def three_threads(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("device", "given", "threads"), [("cpu", "", 1), ("cpu", "3", 3), ("cuda", "", 3)]
+)
+def test_one_thread_of_a_cpu_is_used_unless_the_user_chose(
+    device, given, threads, three_threads, monkeypatch
+):
+    if given:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    use_one_thread(torch.device(device))
+    assert torch.get_num_threads() == threads
+
+
+def test_training_a_small_model_uses_one_thread_and_loading_a_run_changes_nothing(
+    three_threads, run, pictures, tmp_path
+):
+    run("run")
+    assert torch.get_num_threads() == 1
+    torch.set_num_threads(3)
+    coop_cmp.load(tmp_path / "run").predict(pictures / "test")
+    assert torch.get_num_threads() == 3

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from coop_cmp.errors import one_line
-from coop_cmp.files import atomic_write, is_running
+from coop_cmp.files import atomic_write, is_running, remove_leftovers
 from tests.conftest import ROOT
 
 
@@ -29,6 +29,21 @@ def test_a_full_disk_names_the_file_and_leaves_the_old_one(tmp_path, monkeypatch
     assert one_line(caught.value) == f"{target}: No space left on device"
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+
+    def fail() -> None:
+        with atomic_write(str(path)) as file:
+            file.write(b"half")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+    assert path.read_text() == "old"
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
@@ -60,6 +75,8 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
         file.write(b"whole")
     assert not killed.exists()
     assert all(path.exists() for path in others)
+    remove_leftovers(tmp_path)
+    assert [path.exists() for path in others] == [True, True, False, True]
 
 
 def test_one_line_is_the_last_of_a_wrapped_traceback():

@@ -15,16 +15,15 @@ from dassl.optim import build_lr_scheduler, build_optimizer
 from dassl.utils import load_pretrained_weights
 from torch import Tensor, nn
 
-from coop_cmp.clip import LoadedCLIP, TextEncoder, load_clip
-from coop_cmp.clip.checks import check_preprocessing, check_text_encoder
-from coop_cmp.config.resolve import check_cfg
-from coop_cmp.devices import (
-    activation_budget,
-    choose_device,
-    set_threads,
-    suit_convolutions,
-    to_device,
+from coop_cmp.clip import (
+    LoadedCLIP,
+    TextEncoder,
+    check_preprocessing,
+    check_text_encoder,
+    load_clip,
 )
+from coop_cmp.config.resolve import check_cfg
+from coop_cmp.devices import activation_budget, choose_device, suit_convolutions, to_device
 from coop_cmp.errors import UserError
 from coop_cmp.runs.identity import flatten, identify
 from coop_cmp.runs.store import lookup
@@ -186,7 +185,6 @@ class PromptTrainer(FeatureTrainer):
             )
         check_preprocessing(cfg.INPUT, clip.name, clip.weights)
         self.weights = {"name": clip.weights, "digest": clip.digest}
-        set_threads(clip.model, self.device)
         self.model = self.make_model(clip, self.dm.dataset.classnames)
         if cfg.MODEL.INIT_WEIGHTS:
             self.start_from(cfg.MODEL.INIT_WEIGHTS)

@@ -21,10 +21,11 @@ from yacs.config import CfgNode
 import coop_cmp.datasets
 import coop_cmp.runs.evaluator
 import coop_cmp.trainers  # noqa: F401 - importing these registers what they hold
-from coop_cmp.clip import add_models
+from coop_cmp.clip import add_models, is_small
 from coop_cmp.config.defaults import method_of
 from coop_cmp.config.describe import help_text
 from coop_cmp.config.resolve import pairs, resolve
+from coop_cmp.devices import choose_device, use_one_thread
 from coop_cmp.errors import USER_ERROR, UserError, closest, exit_code, one_line
 from coop_cmp.losses.names import split_trainer
 from coop_cmp.runs.identity import (
@@ -168,6 +169,8 @@ def work(args: argparse.Namespace, cfg: CfgNode) -> None:
         set_random_seed(cfg.SEED)
     setup_logger(cfg.OUTPUT_DIR or None)
     print_args(args, cfg)
+    if is_small(cfg.MODEL.BACKBONE.NAME):
+        use_one_thread(choose_device(cfg))
     print(f"Collecting env info ...\n** System info **\n{collect_env_info()}\n")
     trainer = build_trainer(cfg)
     if args.eval_only:

@@ -1,9 +1,25 @@
 """CLIP for prompt learning: loading, prompts, and the exact shared-prefix text encoder."""
 
-from coop_cmp.clip.load import LoadedCLIP, add_models, load_clip, read_state_dict
-from coop_cmp.clip.prompts import PromptLayout, clean, context_layout, text_layout, word_vectors
-from coop_cmp.clip.templates import ensemble_of, template_of
-from coop_cmp.clip.text import TextEncoder
+from coop_cmp.clip.load import (
+    LoadedCLIP,
+    add_models,
+    check_preprocessing,
+    is_small,
+    load_clip,
+    read_state_dict,
+)
+from coop_cmp.clip.prompts import (
+    PromptLayout,
+    clean,
+    context_layout,
+    ensemble_of,
+    random_context,
+    template_layout,
+    template_of,
+    text_layout,
+    word_vectors,
+)
+from coop_cmp.clip.text import TextEncoder, check_text_encoder
 from coop_cmp.clip.vision import check_vision_transformer, prompted_image_features
 
 __all__ = [
@@ -11,13 +27,18 @@ __all__ = [
     "PromptLayout",
     "TextEncoder",
     "add_models",
+    "check_preprocessing",
+    "check_text_encoder",
     "check_vision_transformer",
     "clean",
     "context_layout",
     "ensemble_of",
+    "is_small",
     "load_clip",
     "prompted_image_features",
+    "random_context",
     "read_state_dict",
+    "template_layout",
     "template_of",
     "text_layout",
     "word_vectors",

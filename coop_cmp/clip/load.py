@@ -14,6 +14,7 @@ from typing import Any, Literal
 import open_clip
 import torch
 from open_clip.pretrained import download_pretrained, get_pretrained_cfg
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from coop_cmp.clip.torchscript import is_torchscript, read_torchscript
@@ -25,6 +26,7 @@ Tokenizer = Callable[[list[str]], Tensor]
 
 # Entries of OpenAI's archives that describe the model and are not weights.
 NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")
+SMALL = 5_000_000  # parameters
 
 _bundled_weights: dict[str, Path] = {}
 
@@ -103,17 +105,52 @@ def load_clip(name: str, weights: str = "", precision: Precision = "fp32") -> Lo
     )
 
 
+def is_small(name: str) -> bool:
+    """Return whether the blocks of both towers have few parameters, by the model's config.
+
+    An image tower that is no plain vision transformer counts as large.
+    """
+    config = open_clip.get_model_config(OPENAI_NAMES.get(name, name)) or {}
+    towers = [config.get(part, {}) for part in ("vision_cfg", "text_cfg")]
+    if not all(isinstance(tower.get("layers"), int) and "width" in tower for tower in towers):
+        return False
+    return sum(12 * tower["layers"] * tower["width"] ** 2 for tower in towers) < SMALL
+
+
+def check_preprocessing(node: Any, name: str, tag: str) -> None:
+    """Refuse images that are not prepared as the pre-trained weights require.
+
+    Args:
+        node: ``cfg.INPUT``
+        name: The model's name.
+        tag: The tag of its weights; a file has none, and is not checked.
+    """
+    known = get_pretrained_cfg(OPENAI_NAMES.get(name, name), tag)
+    if not known:
+        return
+    wanted = {
+        "PIXEL_MEAN": list(known.get("mean") or open_clip.OPENAI_DATASET_MEAN),
+        "PIXEL_STD": list(known.get("std") or open_clip.OPENAI_DATASET_STD),
+        "INTERPOLATION": known.get("interpolation") or "bicubic",
+    }
+    for key, right in wanted.items():
+        given = node[key]
+        same = given == right
+        if isinstance(right, list):
+            same = max(abs(a - b) for a, b in zip(given, right, strict=True)) < 1e-3
+        if not same:
+            raise UserError(
+                f'INPUT.{key} is {given}, but the weights "{tag}" of {name} were trained with '
+                f"{right}: set INPUT.{key} to that"
+            )
+
+
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     """Read weights from safetensors, a state dict or a TorchScript archive, safely."""
     path = Path(path)
     state: Any
     try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            state = load_file(path)
-        else:
-            state = _torch_state_dict(path)
+        state = load_file(path) if path.suffix == ".safetensors" else _torch_state_dict(path)
     except Exception as error:  # every reader has exceptions of its own for a broken file
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(

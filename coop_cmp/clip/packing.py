@@ -27,7 +27,7 @@ class Packing:
     whatever the lengths of names. Classes are spread so evenly that hardly a place stays empty. A
     single block is whole: the prefix attends in the same product.
     Classes with a context of their own share next to nothing and are long: in a block with others
-    they would mostly attend to no avail. They stand in one block without empty places, and are
+    most of that attention would be masked. They stand in one block without empty places, and are
     gathered in rows, one for each, to attend; unless one is far longer than the others.
 
     Args:
@@ -38,9 +38,9 @@ class Packing:
         learned: Packed places of learned vectors [L].
         source: The context rows that go there [L], in a context [M, d], or [C * M, d] if the
             layout is class-specific.
-        ends: Places of the end tokens [C] behind the prefix.
+        ends: Places of the end tokens [C] after the prefix.
         mask: [B, 1, K, P + K]: 0 where an own token looks at the prefix, itself and those of its
-            class before it, and -inf elsewhere. A few columns behind them mean nothing. If the
+            class before it, and -inf elsewhere. A few columns after them mean nothing. If the
             packing is whole, rows of the prefix come first: [1, 1, P + K, P + K].
         rows: Instead of the mask, for classes with a context of their own: the packed places
             [C, S] of the tokens of each, prefix included; any place where none is left.
@@ -173,7 +173,7 @@ def _mask(owner: Tensor, shared: int) -> Tensor:
 
 
 def _rows(lengths: Tensor, shared: int) -> tuple[Tensor, Tensor]:
-    """Rows [C, S] and places [P + K] for classes of these lengths [C], one behind the other."""
+    """Rows [C, S] and places [P + K] for classes of these lengths [C], one after the other."""
     column = torch.arange(shared + int(lengths.max()))
     before = (lengths.cumsum(0) - lengths)[:, None]  # own tokens of other classes
     own = (column >= shared) & (column < shared + lengths[:, None])

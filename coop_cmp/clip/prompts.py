@@ -1,19 +1,59 @@
-"""What a prompt is made of: fixed tokens and slots for learned context vectors."""
+"""Prompts: the templates of the data sets, and token sequences with slots for learned vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from coop_cmp.clip.load import Tokenizer
+from coop_cmp.clip.load import LoadedCLIP, Tokenizer
 from coop_cmp.errors import UserError
 
 Position = Literal["end", "middle", "front"]
+
+DEFAULT_TEMPLATE = "a photo of a {}."
+# As in the CoOp codebase. Data sets that are not listed use DEFAULT_TEMPLATE.
+TEMPLATES = {
+    "OxfordPets": "a photo of a {}, a type of pet.",
+    "OxfordFlowers": "a photo of a {}, a type of flower.",
+    "FGVCAircraft": "a photo of a {}, a type of aircraft.",
+    "Food101": "a photo of {}, a type of food.",
+    "DescribableTextures": "{} texture.",
+    "EuroSAT": "a centered satellite photo of {}.",
+    "UCF101": "a photo of a person doing {}.",
+    "Digits": "a photo of the digit {}.",
+    "DigitsNoise": "a photo of the digit {}.",
+    "DigitsBlur": "a photo of the digit {}.",
+    "DigitsRotate": "a photo of the digit {}.",
+    "DigitsInvert": "a photo of the digit {}.",
+}
+# The seven of CLIP's eighty ImageNet templates that its authors found to be enough.
+ENSEMBLE = (
+    "itap of a {}.",
+    "a bad photo of the {}.",
+    "a origami {}.",
+    "a photo of the large {}.",
+    "a {} in a video game.",
+    "art of the {}.",
+    "a photo of the small {}.",
+)
+
+
+def template_of(cfg: Any) -> str:
+    """Return the template of the configured data set; DATASET.TEMPLATE takes precedence."""
+    own = getattr(cfg.DATASET, "TEMPLATE", "")
+    return own or TEMPLATES.get(cfg.DATASET.NAME, DEFAULT_TEMPLATE)
+
+
+def ensemble_of(cfg: Any) -> tuple[str, ...]:
+    """Return the seven templates and, except on ImageNet itself, the data set's own."""
+    if cfg.DATASET.NAME == "ImageNet":
+        return ENSEMBLE
+    return (*ENSEMBLE, template_of(cfg))
 
 
 @dataclass(frozen=True)
@@ -21,7 +61,7 @@ class PromptLayout:
     """The token sequence of every class, from the start token to the end token.
 
     A sequence is a list of slots: a slot ``t >= 0`` is the token ``t``, a slot ``-1 - m`` is the
-    m-th learned context vector. Nothing behind the end token is listed, since the text tower is
+    m-th learned context vector. Nothing after the end token is listed, since the text tower is
     causal and reads its feature off the end token.
 
     Args:
@@ -59,7 +99,7 @@ class PromptLayout:
 
 
 def clean(classname: str) -> str:
-    """A class name as it is read in a prompt: underscores are blanks."""
+    """Return a class name as it is written in a prompt: with blanks for underscores."""
     return classname.replace("_", " ")
 
 
@@ -71,14 +111,14 @@ def context_layout(
     class_specific: bool = False,
     words: str = "",
 ) -> PromptLayout:
-    """Prompts of ``n_ctx`` learned vectors and a class name, closed by a full stop.
+    """Make prompts of ``n_ctx`` learned vectors and a class name, closed by a full stop.
 
     Args:
         classnames: Names as the data set gives them.
         tokenizer: CLIP's.
         n_ctx: Number of learned vectors M.
-        position: Where the name stands: behind, in the middle of, or before the vectors. For
-            ``middle`` and ``front`` the full stop stays behind the vectors.
+        position: Where the name stands: after, in the middle of, or before the vectors. For
+            ``middle`` and ``front`` the full stop stays after the vectors.
         class_specific: Every class has vectors of its own.
         words: Only for ``end``: a phrase of at least ``n_ctx`` tokens. The vectors take the place
             of its first tokens, the others stay as fixed words.
@@ -96,21 +136,26 @@ def context_layout(
         return PromptLayout(tuple(slots), class_specific)
     # The name is tokenised by itself: inside a sentence a bracket and the full stop fuse.
     start, *stop = token_ids(["."], tokenizer)[0]
-    before, behind = context[: n_ctx // 2], context[n_ctx // 2 :]
+    before, after = context[: n_ctx // 2], context[n_ctx // 2 :]
     if position == "front":
-        before, behind = (), context
+        before, after = (), context
     token_ids([f"{name}{' X' * n_ctx}." for name in names], tokenizer)  # refuses what is too long
-    slots = [(start, *before, *ids[1:-1], *behind, *stop) for ids in token_ids(names, tokenizer)]
+    slots = [(start, *before, *ids[1:-1], *after, *stop) for ids in token_ids(names, tokenizer)]
     return PromptLayout(tuple(slots), class_specific)
 
 
 def text_layout(texts: Sequence[str], tokenizer: Tokenizer) -> PromptLayout:
-    """Plain sentences without learned vectors."""
+    """Make prompts of plain sentences, without learned vectors."""
     return PromptLayout(tuple(token_ids(texts, tokenizer)))
 
 
+def template_layout(template: str, classnames: Sequence[str], tokenizer: Tokenizer) -> PromptLayout:
+    """Make plain prompts of a template with one ``{}`` and the classes' names."""
+    return text_layout([template.format(clean(name)) for name in classnames], tokenizer)
+
+
 def token_ids(texts: Sequence[str], tokenizer: Tokenizer) -> list[tuple[int, ...]]:
-    """Token ids of each text from the start token to the end token (CLIP's largest id)."""
+    """Return the ids of each text from the start token to the end token (CLIP's largest id)."""
     table = tokenizer(list(texts))
     ends = table.argmax(dim=1).tolist()
     longest = max(ends, default=0)
@@ -120,9 +165,15 @@ def token_ids(texts: Sequence[str], tokenizer: Tokenizer) -> list[tuple[int, ...
     return [tuple(row[: end + 1]) for row, end in zip(table.tolist(), ends, strict=True)]
 
 
-def word_vectors(words: str, tokenizer: Tokenizer, token_embedding: torch.nn.Embedding) -> Tensor:
-    """The embeddings [M, d] of the M tokens of a phrase, to initialise a context with."""
+def word_vectors(words: str, tokenizer: Tokenizer, token_embedding: nn.Embedding) -> Tensor:
+    """Return the embeddings [M, d] of the M tokens of a phrase, to initialise a context with."""
     ids = token_ids([words], tokenizer)[0][1:-1]
     weight = token_embedding.weight
     with torch.no_grad():
         return token_embedding(torch.tensor(ids, device=weight.device)).float()
+
+
+def random_context(clip: LoadedCLIP, *shape: int) -> Tensor:
+    """Draw context vectors [*shape, d] from a normal distribution with deviation 0.02."""
+    width = clip.model.ln_final.weight.shape[0]
+    return nn.init.normal_(torch.empty(*shape, width), std=0.02)

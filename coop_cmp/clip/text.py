@@ -1,9 +1,9 @@
-"""The text tower on prompts with learned vectors: exact, and without the work that cannot matter.
+"""The text tower on prompts with learned vectors: exact, without redundant computation.
 
-CLIP's text tower is causal. Tokens behind the end token cannot reach the feature, and the tokens
-that all classes begin with have the same hidden states for every class. So nothing behind the end
+CLIP's text tower is causal. Tokens after the end token cannot reach the feature, and the tokens
+that all classes begin with have the same hidden states for every class. So nothing after the end
 token is computed, the shared prefix is computed once, and each class's own tokens attend to it
-through its keys and values. Behind the attention of the last block only the end tokens are
+through its keys and values. After the attention of the last block only the end tokens are
 computed. All tokens that remain form one packed sequence, so that every layer is one large matrix
 product and two attentions, whatever the number of classes and the lengths of their names.
 """
@@ -19,14 +19,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from coop_cmp.clip.load import LoadedCLIP
 from coop_cmp.clip.packing import Packing, pack
-from coop_cmp.clip.prompts import PromptLayout
+from coop_cmp.clip.prompts import PromptLayout, text_layout
 from coop_cmp.devices import BUDGET
 from coop_cmp.errors import UserError
 
 # Floats kept per token and channel for the backward pass of one block with frozen weights, and
 # held at once without a backward pass. Measured; only the size of the chunks depends on them.
 GRAPH_FLOATS, WORKING_FLOATS = 20, 30
+TRIED = ["a photo of a cat.", "a drawing of an old yorkshire terrier"]
+TOLERANCE = {torch.float32: 1e-4, torch.float16: 2e-2}  # of normalised features
 
 
 class TextEncoder(nn.Module):
@@ -158,7 +161,7 @@ class TextEncoder(nn.Module):
             packed = _queries_keys_values(block, x)
             mask = mask.to(packed.dtype)  # which autocast has chosen
             mixed = attend(packed, mask, groups, packing)
-            if i + 1 == len(blocks):  # nothing but the end tokens is read behind the last block
+            if i + 1 == len(blocks):  # only the end tokens are read after the last block
                 x, mixed = x.index_select(0, ends), mixed.index_select(0, ends)
             x = _finish(block, x, mixed)
         return self._project(x).unflatten(0, (groups, -1))
@@ -203,6 +206,25 @@ class TextEncoder(nn.Module):
         layers = len(self.clip.transformer.resblocks)
         floats = GRAPH_FLOATS * layers if graph else WORKING_FLOATS
         return max(1, self.budget // (floats * self.width * self.dtype.itemsize))
+
+
+@torch.no_grad()
+def check_text_encoder(clip: LoadedCLIP, encoder: TextEncoder) -> None:
+    """Refuse a text tower for which the encoder's features differ from the model's own.
+
+    Blocks may have parts that the encoder does not know, such as normalised queries and keys.
+    """
+    device = clip.model.token_embedding.weight.device
+    expected = clip.model.encode_text(clip.tokenizer(TRIED).to(device))
+    found = encoder(text_layout(TRIED, clip.tokenizer))
+    found, expected = (F.normalize(x.float(), dim=-1) for x in (found, expected))
+    difference = float((found - expected).abs().max())
+    if not difference < TOLERANCE[encoder.dtype]:
+        way = ', or set MODEL.TEXT_ENCODER to "naive"' if encoder.kind == "shared" else ""
+        raise UserError(
+            f"{clip.name}: its text tower is not encoded as the model does it (features differ by "
+            f"{difference:.2g}); choose a plain CLIP model such as ViT-B/16{way}"
+        )
 
 
 def _compiled(run: Callable[..., Tensor], mode: str) -> Callable[..., Tensor]:
@@ -278,7 +300,7 @@ def _attend_in_one(packed: Tensor, mask: Tensor, groups: int) -> Tensor:
 
 
 def _attend_in_rows(packed: Tensor, packing: Packing) -> Tensor:
-    """Attention of each class to itself; what a row has behind the end token comes too late.
+    """Attention of each class to itself; a row's places after the end token have no effect.
 
     On a GPU the backward pass of index_select adds in any order. That concerns the prefix alone,
     which all rows have, and in which there is nothing learned where classes have their own context.
@@ -290,7 +312,7 @@ def _attend_in_rows(packed: Tensor, packing: Packing) -> Tensor:
 
 
 def _finish(block: Any, x: Tensor, mixed: Tensor) -> Tensor:
-    """The part of a block behind the attention product: output projection, residuals, MLP."""
+    """The part of a block after the attention product: output projection, residuals, MLP."""
     scale_1, scale_2 = getattr(block, "ls_1", None), getattr(block, "ls_2", None)
     out = block.attn.out_proj(mixed)
     x = x + (scale_1(out) if scale_1 is not None else out)

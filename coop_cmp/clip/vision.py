@@ -27,7 +27,7 @@ def check_vision_transformer(name: str, visual: Any) -> None:
 def prompted_image_features(visual: Any, image: Tensor, prompts: Sequence[Tensor]) -> Tensor:
     """Image features [B, E] of a vision transformer with M learned tokens, not normalised.
 
-    The tokens stand behind the patches. They get no positional embedding; the first ones pass the
+    The tokens stand after the patches. They get no positional embedding; the first ones pass the
     layer normalisation before the blocks, the deeper ones do not.
 
     Args:

@@ -12,9 +12,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from coop_cmp.clip import load
-from coop_cmp.clip.load import load_clip, read_state_dict
+from coop_cmp.clip.load import check_preprocessing, is_small, load_clip, read_state_dict
 from coop_cmp.errors import UserError
 from tests.conftest import TINY
+
+INPUT = {
+    "PIXEL_MEAN": [0.48145466, 0.4578275, 0.40821073],
+    "PIXEL_STD": [0.26862954, 0.26130258, 0.27577711],
+    "INTERPOLATION": "bicubic",
+}
 
 
 def tiny_state(weights: Path) -> dict[str, torch.Tensor]:
@@ -173,3 +179,20 @@ def test_a_model_without_clips_text_tower_is_refused(change, tiny_weights, tmp_p
     open_clip.add_model_config(config)
     with pytest.raises(UserError, match="no causal CLIP text transformer"):
         load_clip("TinyOther", str(tiny_weights))
+
+
+def test_images_must_be_prepared_as_the_weights_want_them():
+    check_preprocessing(INPUT, "ViT-B/16", "openai")
+    check_preprocessing(INPUT | {"PIXEL_MEAN": [0, 0, 0]}, "ViT-B/16", "file.pt (sha256 0)")
+    with pytest.raises(UserError, match=r"PIXEL_MEAN is \[0.5, .*trained with \[0.48145466"):
+        check_preprocessing(INPUT | {"PIXEL_MEAN": [0.5, 0.5, 0.5]}, "ViT-B/16", "openai")
+    with pytest.raises(UserError, match=r"INTERPOLATION is bilinear, .* trained with bicubic"):
+        check_preprocessing(INPUT | {"INTERPOLATION": "bilinear"}, "RN50", "openai")
+    with pytest.raises(UserError, match=r"PIXEL_MEAN .*trained with \[0.5, 0.5, 0.5\]"):
+        check_preprocessing(INPUT, "ViT-B-16-SigLIP", "webli")
+
+
+def test_a_model_is_small_by_its_config(tiny_weights):
+    assert is_small("TinyCLIP")
+    for name in ("ViT-B/32", "RN50", "ViT-B-16-SigLIP", "MobileCLIP-S1", "NoSuchModel"):
+        assert not is_small(name)

@@ -7,7 +7,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coop_cmp.clip import PromptLayout, clean, context_layout, text_layout, word_vectors
+from coop_cmp.clip import (
+    LoadedCLIP,
+    PromptLayout,
+    clean,
+    context_layout,
+    random_context,
+    template_layout,
+    text_layout,
+    word_vectors,
+)
 from coop_cmp.clip.packing import into_blocks, pack
 from coop_cmp.errors import UserError
 from tests.small_clip import small_clip, tokenizer
@@ -179,3 +188,20 @@ def test_the_whole_fits_into_one_packing_of_its_size():
     layout = context_layout(["cat", "red dog", "ox"], tokenizer, 4)
     packings = pack(layout, layout.n_tokens, CPU)
     assert [len(packing.tokens) for packing in packings] == [layout.n_tokens]
+
+
+def test_a_template_is_filled_with_each_name():
+    layout = template_layout("a {}, {{sic}}.", ["golden_retriever", "cat"], tokenizer)
+    expected = [
+        (START, *ids(text), END) for text in ("a golden retriever, {sic}.", "a cat, {sic}.")
+    ]
+    assert layout.slots == tuple(expected)
+
+
+def test_a_random_context_has_the_width_of_the_text_tower_and_a_small_deviation():
+    clip = LoadedCLIP(small_clip("vit"), tokenizer, "vit", "", "", (16, 16))
+    torch.manual_seed(0)
+    context = random_context(clip, 50, 40)
+    assert context.shape == (50, 40, clip.model.ln_final.weight.shape[0])
+    assert context.std() == pytest.approx(0.02, rel=0.05)
+    assert abs(context.mean()) < 1e-3

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from open_clip.model import convert_weights_to_lp
+from open_clip.model import CLIP, convert_weights_to_lp
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from coop_cmp.clip import TextEncoder, context_layout, text_layout
+from coop_cmp.clip import LoadedCLIP, TextEncoder, context_layout, text_layout
+from coop_cmp.clip.text import check_text_encoder
 from coop_cmp.errors import UserError
 from tests.small_clip import LAYERS, LENGTH, WIDTH, small_clip, tokenizer
 
@@ -423,3 +424,33 @@ def test_a_pass_launches_as_many_kernels_for_many_lengths_of_names_as_for_one(ki
         counts.append(kernels(step))
     assert counts[0] == counts[1]
     assert counts[0] < 60 * (LAYERS + 1)
+
+
+@pytest.mark.parametrize("kind", ["shared", "naive"])
+@pytest.mark.parametrize("model", ["vit", "rn50", "openai"])
+def test_plain_towers_are_accepted(model, kind):
+    clip = LoadedCLIP(small_clip(model), tokenizer, model, "", "", (16, 16))
+    check_text_encoder(clip, TextEncoder(clip.model, kind))
+
+
+def test_a_tower_with_parts_that_the_encoder_does_not_know_is_refused():
+    model = deepcopy(small_clip("vit"))
+    attention = model.transformer.resblocks[1].attn
+    attention.register_forward_hook(lambda module, args, out: (1.5 * out[0], *out[1:]))
+    clip = LoadedCLIP(model, tokenizer, "scaled", "", "", (16, 16))
+    with pytest.raises(UserError, match=r'scaled: its text tower .* MODEL.TEXT_ENCODER to "naive"'):
+        check_text_encoder(clip, TextEncoder(model))
+    check_text_encoder(clip, TextEncoder(model, "naive"))
+
+
+@pytest.mark.parametrize("part", ["qk_norm", "scale_heads", "scale_attn"])
+@torch.no_grad()
+def test_open_clips_own_variants_of_a_block_are_refused(part):
+    vision = {"image_size": 16, "patch_size": 8, "width": 16, "layers": 1, "head_width": 8}
+    torch.manual_seed(0)
+    model = CLIP(16, vision, {"width": 16, "heads": 2, "layers": 2, part: True}).eval()
+    for name, value in model.named_parameters():  # scales that are 1 at first would be no test
+        value.mul_(1 + 0.3 * torch.rand_like(value) * name.startswith("transformer"))
+    clip = LoadedCLIP(model, tokenizer, part, "", "", (16, 16))
+    with pytest.raises(UserError, match=rf"{part}: its text tower is not encoded as the model"):
+        check_text_encoder(clip, TextEncoder(model))

@@ -13,7 +13,7 @@ from dassl.data.datasets import DATASET_REGISTRY
 from dassl.utils import read_image
 from PIL import Image
 
-from coop_cmp.clip.templates import template_of
+from coop_cmp.clip.prompts import template_of
 from coop_cmp.config.resolve import merge_file
 from coop_cmp.datasets.base import FewShotDataset
 from coop_cmp.datasets.splits import Split

@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 import coop_cmp.datasets.tools.prepare
-from coop_cmp.clip.templates import DEFAULT_TEMPLATE, TEMPLATES
+from coop_cmp.clip.prompts import DEFAULT_TEMPLATE, TEMPLATES
 from coop_cmp.datasets.base import Sizes
 from coop_cmp.datasets.oxford_pets import OxfordPets
 from coop_cmp.datasets.tools.__main__ import main

@@ -10,8 +10,9 @@ from typing import Any
 
 from dassl.utils import load_checkpoint
 from dassl.utils.checkpoint import BEST_NAME
-from dassl.utils.files import atomic_write
 from dassl.utils.rng import get_rng_state, set_rng_state
+
+from coop_cmp.files import atomic_write
 
 
 def training_state(trainer: Any) -> dict[str, Any]:

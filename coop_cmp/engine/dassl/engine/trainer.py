@@ -13,9 +13,10 @@ from dassl.evaluation import build_evaluator
 from dassl.optim import build_lr_scheduler, build_optimizer
 from dassl.utils import AverageMeter, MetricMeter, count_num_param, load_pretrained_weights
 from dassl.utils.checkpoint import BEST_NAME
-from dassl.utils.files import remove_leftovers
 from tqdm import tqdm
 from yacs.config import CfgNode
+
+from coop_cmp.files import remove_leftovers
 
 from .base import TrainerBase
 from .progress import EpochProgress, on_terminal

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from dassl.utils.files import atomic_write
 from torch import Tensor
 from yacs.config import CfgNode
+
+from coop_cmp.files import atomic_write
 
 from .build import EVALUATOR_REGISTRY
 

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from .files import atomic_write
+from coop_cmp.files import atomic_write
+
 from .legacy import legacy_globals
 
 BEST_NAME = "model-best.pth.tar"
