@@ -28,7 +28,7 @@ from coop_cmp.cli.grid_options import (
 from coop_cmp.cli.guarded import guarded
 from coop_cmp.errors import UserError
 from coop_cmp.losses.names import split_trainer, twin_of
-from coop_cmp.report.summary import change, counterparts, figure, plain_runs
+from coop_cmp.report.summary import change_text, counterparts, mean_text, plain_runs
 from coop_cmp.runs.compare import Comparer
 from coop_cmp.runs.grid import parse_grid
 from coop_cmp.runs.project import Project
@@ -116,8 +116,8 @@ def describe(method: Run, candidates: Sequence[Candidate], metric: str) -> str:
         marks = ["chosen"] if candidate is chosen else []
         marks += ["best on test"] if candidate is best else []
         parts = (("validation", metric), ("test", metric), ("test", "accuracy"))
-        figures = [figure(candidate.values(part, key), key) for part, key in parts]
-        rows.append([candidate.label, *figures, ", ".join(marks)])
+        numbers = [mean_text(candidate.values(part, key), key) for part, key in parts]
+        rows.append([candidate.label, *numbers, ", ".join(marks)])
     table = tabulate(rows, header, tablefmt="github", disable_numparse=True)
     verdict = f"{method.trainer} on {method.dataset}, {method.shots} shots: {chosen.label}"
     if best is chosen:
@@ -141,7 +141,7 @@ def _doubt(chosen: Candidate, candidates: Sequence[Candidate], metric: str) -> s
     if found is None or found.holds:
         return ""
     return (
-        f" The validation part cannot tell it from no penalty: {change(found, metric)}, "
+        f" The validation part cannot tell it from no penalty: {change_text(found, metric)}, "
         "so it is as good as a guess."
     )
 

@@ -15,7 +15,6 @@ from coop_cmp.metrics.panel import (
     show,
 )
 from coop_cmp.metrics.samples import Samples
-from coop_cmp.metrics.streaming import StreamingCalibration
 
 accuracy = metric("accuracy")
 confidence = metric("confidence")
@@ -46,7 +45,6 @@ __all__ = [
     "Interval",
     "ReliabilityBins",
     "Samples",
-    "StreamingCalibration",
     "bootstrap",
     "calibration_report",
     "convention",

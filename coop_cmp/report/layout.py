@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from coop_cmp.report.paper import Figure
+from coop_cmp.report.paper import Printed
 from coop_cmp.runs.run import (
     DEFAULT_FORM,
     DEFAULT_LAMBDA,
@@ -40,7 +40,7 @@ class Cell:
 
     runs: tuple[tuple[Run, ...], ...]
     metric: str
-    paper: Figure | None = None
+    paper: Printed | None = None
 
     @property
     def trainer(self) -> str:
@@ -134,7 +134,7 @@ class Recipe:
         datasets: Sequence[str],
         shots: int,
         metric: str,
-        paper: Figure | None = None,
+        paper: Printed | None = None,
         lam: float = DEFAULT_LAMBDA,
     ) -> Cell:
         """The cell of one method on one data set or on the mean of several."""

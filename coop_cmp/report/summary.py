@@ -34,7 +34,7 @@ def scale(metric: str) -> int:
     return 1 if metric == "nll" else 100
 
 
-def figure(values: Sequence[float], metric: str = "accuracy") -> str:
+def mean_text(values: Sequence[float], metric: str = "accuracy") -> str:
     """Values of a metric over seeds as ``81.23 ± 0.45``; nothing as a dash."""
     if not values:
         return "-"
@@ -43,7 +43,7 @@ def figure(values: Sequence[float], metric: str = "accuracy") -> str:
     return f"{center:.{digits}f}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")
 
 
-def change(found: Difference | None, metric: str) -> str:
+def change_text(found: Difference | None, metric: str) -> str:
     """A difference as ``-0.72 (-2.11 to +0.67)``, marked where it can be told from chance."""
     if found is None:
         return "-"
@@ -89,7 +89,7 @@ def changes(
     if not pairs:
         return None
     try:
-        return [change(comparer.compare(pairs, metric), metric) for metric in metrics]
+        return [change_text(comparer.compare(pairs, metric), metric) for metric in metrics]
     except UserError:
         return ["-"] * len(metrics)
 
@@ -109,10 +109,10 @@ def summary(frame: pd.DataFrame) -> str:
         first = group.iloc[0]
         seeds = ", ".join(map(str, group["seed"])) if first["trainable"] else "-"
         details = [_detail(first, name) for name in shown]
-        figures = [figure(list(group[metric]), metric) for metric in COLUMNS]
-        lines.append([first["trainer"], *details, *options, seeds, *figures])
+        numbers = [mean_text(list(group[metric]), metric) for metric in COLUMNS]
+        lines.append([first["trainer"], *details, *options, seeds, *numbers])
         if found := changes(group, frame, list(COLUMNS), comparer):
-            blank = [""] * (len(lines[-1]) - len(figures) - 1)
+            blank = [""] * (len(lines[-1]) - len(numbers) - 1)
             lines.append([by_name(first), *blank, *found])
     options_head = ["settings"] * len(next(_options(groups, shown)))
     header = ["trainer", *(_DETAILS[name] for name in shown), *options_head, "seeds"]

@@ -13,7 +13,7 @@ import torch
 from coop_cmp import metrics
 from coop_cmp.cli.metrics import load_samples, main
 from coop_cmp.errors import UserError
-from coop_cmp.metrics import METRICS, Samples, StreamingCalibration, bootstrap, calibration_report
+from coop_cmp.metrics import METRICS, Samples, bootstrap, calibration_report
 from coop_cmp.metrics.panel import TOP_LABEL
 from coop_cmp.metrics.ranked import risk_at_coverage
 from coop_cmp.runs import write_predictions
@@ -70,17 +70,6 @@ def test_wrong_options_are_named():
         bootstrap(Samples(GOOD, labels), resamples=0)
     with pytest.raises(UserError, match="level"):
         bootstrap(Samples(GOOD, labels), level=95)
-
-
-def test_streaming_refuses_what_does_not_fit():
-    collector = StreamingCalibration()
-    with pytest.raises(UserError, match="no samples"):
-        collector.compute()
-    collector.update(GOOD, torch.tensor([0, 1]))
-    with pytest.raises(UserError, match="expected 2 classes"):
-        collector.update(torch.full((1, 3), 1 / 3), torch.tensor([0]))
-    with pytest.raises(UserError, match="10 bins closed right, got 15"):
-        collector.merge(StreamingCalibration(15))
 
 
 def test_one_class_is_always_right():

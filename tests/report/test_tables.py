@@ -20,7 +20,7 @@ from coop_cmp.metrics import calibration_report
 from coop_cmp.report.collect import Collector, Value
 from coop_cmp.report.definitions import TITLES, names, table
 from coop_cmp.report.embedded import EMBEDDED
-from coop_cmp.report.paper import average_notes, figures
+from coop_cmp.report.paper import average_notes, printed_numbers
 from coop_cmp.report.render import Renderer
 from coop_cmp.runs import Difference, Outcomes, compare
 from coop_cmp.runs.project import Project
@@ -65,11 +65,11 @@ def lines_of(text: str, label: str, block: str) -> dict[str, list[str]]:
 
 
 def test_every_figure_of_the_paper_is_in_the_package():
-    assert len(figures()) == 1532
-    assert len(set(figures())) == 1532
+    assert len(printed_numbers()) == 1532
+    assert len(set(printed_numbers())) == 1532
     packaged = files("coop_cmp.report").joinpath("paper.csv").read_bytes()
     assert sha256(packaged).hexdigest() == PAPER_SHA256
-    assert {f.table for f in figures()} == set(TITLES)
+    assert {f.table for f in printed_numbers()} == set(TITLES)
 
 
 @pytest.mark.parametrize(
@@ -91,14 +91,16 @@ def test_every_figure_of_the_paper_is_in_the_package():
 )
 def test_figures_read_off_the_paper_by_hand(name, shots, method, dataset, metric, printed):
     labels = (name, shots, method, dataset, metric)
-    found = [f for f in figures() if (f.table, f.shots, f.method, f.dataset, f.metric) == labels]
-    assert [f.printed for f in found] == [printed]
+    found = [
+        f for f in printed_numbers() if (f.table, f.shots, f.method, f.dataset, f.metric) == labels
+    ]
+    assert [f.text for f in found] == [printed]
 
 
 @pytest.mark.parametrize("name", [*TITLES, "figure1"])
 def test_every_table_shows_all_of_the_papers_figures_exactly_once(name):
     shown = [cell.paper for cell in table(name).cells() if cell.paper]
-    assert len(shown) == len(set(shown)) == sum(f.table == name for f in figures())
+    assert len(shown) == len(set(shown)) == sum(f.table == name for f in printed_numbers())
 
 
 def test_averages_that_the_paper_prints_wrongly_are_named():
