@@ -28,6 +28,7 @@ from coop_cmp.cli.grid_options import (
 from coop_cmp.cli.guarded import guarded
 from coop_cmp.errors import UserError
 from coop_cmp.losses.names import split_trainer, twin_of
+from coop_cmp.metrics.records import METRICS, shown_in
 from coop_cmp.report.summary import change_text, counterparts, mean_text, plain_runs
 from coop_cmp.runs.compare import Comparer
 from coop_cmp.runs.grid import parse_grid
@@ -37,7 +38,6 @@ from coop_cmp.runs.run import LAMBDAS, Run, number_text
 if TYPE_CHECKING:
     import pandas as pd
 
-METRICS = ("ece", "ace", "mce", "weighted_mce")
 NO_VALIDATION = ("ImageNet", "DigitsNoise", "DigitsBlur", "DigitsRotate", "DigitsInvert")
 """How the names of data sets begin that have no validation part besides their test set."""
 _ON_TEST_SET = (
@@ -109,7 +109,7 @@ def collect(project: Project, runs: Sequence[Run]) -> dict[Run, list[Candidate]]
 def describe(method: Run, candidates: Sequence[Candidate], metric: str) -> str:
     """The search of one method as a table with its verdict."""
     chosen, best = (choose(candidates, part, metric) for part in ("validation", "test"))
-    name = metric.upper().replace("_", " ")
+    name = METRICS[metric].heading
     header = ["lambda", f"validation {name}", f"test {name}", "test accuracy", ""]
     rows = []
     for candidate in candidates:
@@ -124,9 +124,8 @@ def describe(method: Run, candidates: Sequence[Candidate], metric: str) -> str:
         verdict += ", which the test set would have chosen too"
     else:
         loss = mean(chosen.values("test", metric)) - mean(best.values("test", metric))
-        verdict += (
-            f"; the test set would have chosen {best.label} (test {name} {100 * loss:.2f} lower)"
-        )
+        lower = METRICS[metric].number(loss)
+        verdict += f"; the test set would have chosen {best.label} (test {name} {lower} lower)"
     return f"{table}\n{verdict}.{_doubt(chosen, candidates, metric)}"
 
 
@@ -149,7 +148,8 @@ def _doubt(chosen: Candidate, candidates: Sequence[Candidate], metric: str) -> s
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code: 1 when a run failed."""
     parser = argparse.ArgumentParser(prog="python -m coop_cmp.cli.selection", description=__doc__)
-    parser.add_argument("--metric", choices=METRICS, default="ece", help="what to minimise")
+    errors = [metric.name for metric in shown_in("log") if metric.better == "lower"]
+    parser.add_argument("--metric", choices=errors, default="ece", help="what to minimise")
     add_grid_arguments(parser)
     add_project_arguments(parser)
     add_launch_arguments(parser)

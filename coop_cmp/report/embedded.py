@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from coop_cmp.losses.names import TERMS, twin_of
-from coop_cmp.report.layout import HEADINGS, Block, Cell, Recipe, metric_blocks
+from coop_cmp.report.layout import Block, Cell, Recipe, heading, metric_blocks
 from coop_cmp.runs.run import LAMBDAS, TEST_TIME, shots_text
 
 FITTED = ("vector", "dirichlet", "isotonic", "histogram")  # values for each class
@@ -117,7 +117,7 @@ def _rivals_block(recipe: Recipe, title: str, rows: dict[str, str]) -> Block:
         rows: the trainer of each row; a row with the name of a calibrator is calibrated with it.
     """
     heads = {
-        f"{HEADINGS[metric]}, {place}": (place, metric)
+        f"{heading(metric)}, {place}": (place, metric)
         for place in ("seen", "new", "shifts")
         for metric in ("accuracy", "ece", "nll")
     }

@@ -13,9 +13,10 @@ from typing import Literal, get_args
 
 from tabulate import tabulate
 
+from coop_cmp.metrics.records import METRICS
 from coop_cmp.report.collect import Value
 from coop_cmp.report.layout import SEEDS, Block, Cell, Table
-from coop_cmp.report.summary import mean_and_deviation, mean_text, scale
+from coop_cmp.report.summary import mean_and_deviation, mean_text
 from coop_cmp.runs.run import Run
 
 Format = Literal["text", "markdown", "latex", "csv"]
@@ -191,7 +192,7 @@ class Renderer:
     def _csv_numbers(self, cell: Cell) -> list[object]:
         value = self.values[cell]
         by_seed = list(value.by_seed.values())
-        times = scale(cell.metric)
+        times = METRICS[cell.metric].scale
         center, deviation = mean_and_deviation(by_seed) if by_seed else (None, None)
         ours = ["" if v is None else f"{times * v:.4f}" for v in (center, deviation)]
         paper = cell.paper.text if cell.paper else ""
@@ -205,4 +206,4 @@ class Renderer:
 
 
 def _signed(value: float, metric: str) -> str:
-    return f"{scale(metric) * value:+.{3 if metric == 'nll' else 2}f}"
+    return METRICS[metric].number(value, signed=True)
