@@ -17,7 +17,7 @@ import coop_cmp.losses.names as names
 from coop_cmp import TermScope
 from coop_cmp.config import SETTINGS
 from coop_cmp.metrics import calibration_report
-from coop_cmp.metrics.panel import METRICS
+from coop_cmp.metrics.records import METRICS
 from coop_cmp.runs.frame import load
 from tests.blocks import blocks
 from tests.conftest import ROOT
@@ -99,7 +99,7 @@ def test_a_term_is_one_file_and_two_entries(monkeypatch):
 
 
 def test_a_metric_is_one_entry(monkeypatch):
-    monkeypatch.setitem(METRICS, "overconfident", None)
+    monkeypatch.setitem(METRICS, "overconfident", METRICS["ece"])
     exec(METRIC, {})
     probs = np.array([[0.95, 0.05], [0.95, 0.05], [0.6, 0.4], [0.3, 0.7]])
     report = calibration_report(probs, np.array([1, 0, 1, 1]), keys=["overconfident"])

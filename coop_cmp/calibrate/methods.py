@@ -22,7 +22,7 @@ FITS: dict[str, Callable[..., Callable[[np.ndarray], np.ndarray]]] = {
     "isotonic": fit_isotonic,
     "histogram": fit_histogram,
 }
-METHODS = ("temperature", *FITS, *LABEL_FREE)
+CALIBRATORS = ("temperature", *FITS, *LABEL_FREE)
 
 
 @dataclass(frozen=True)

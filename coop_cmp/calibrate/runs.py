@@ -157,7 +157,7 @@ def store_calibrated(
         redo: Replace a run that is there.
     """
     from coop_cmp.metrics import Samples
-    from coop_cmp.metrics.panel import TOP_LABEL, measure
+    from coop_cmp.metrics.panel import measure
     from coop_cmp.runs import circumstances
     from coop_cmp.runs.store import outcomes_of
 
@@ -171,7 +171,7 @@ def store_calibrated(
     claim(folder, identity, redo)
     samples = Samples(logits, predictions.labels, from_logits=True)
     bins = run.settings.get("TEST.N_BINS", 10), run.settings.get("TEST.BIN_CLOSED", "right")
-    metrics = measure(samples, TOP_LABEL, *bins)
+    metrics = measure(samples, None, *bins)
     known = {k: None if math.isnan(v) else v for k, v in metrics.items()}
     record = {
         **{key: value for key, value in run.record.items() if key != "schema"},

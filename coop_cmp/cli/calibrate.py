@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from coop_cmp.calibrate.methods import METHODS, Sources, calibrate
+from coop_cmp.calibrate.methods import CALIBRATORS, Sources, calibrate
 from coop_cmp.calibrate.runs import Archive, StoredRun, in_a_sweep, store_calibrated
 from coop_cmp.cli.guarded import guarded
 from coop_cmp.errors import UserError
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("method", choices=METHODS)
+    add("method", choices=CALIBRATORS)
     add("run", nargs="+", help="directories of finished runs")
     add("--labels", default="val", metavar="SOURCE", help="val, map, crossfit or fixed:T")
     add("--fit", nargs="+", default=[], metavar="RUN", help="tests to take the labels from")

@@ -1,4 +1,4 @@
-"""``python -m coop_cmp.cli.metrics predictions.npz [other.npz]``: the panel, or a paired comparison.
+"""``python -m coop_cmp.cli.metrics a.npz [b.npz]``: the metrics, or a paired comparison.
 
 A file is an npz with ``logits`` or ``probs`` [N, C] and ``labels`` [N], or a CSV with a header, a
 column ``label`` (numbers, or names of columns) and one column per class (then ``--kind`` says what
@@ -19,8 +19,9 @@ from tqdm import tqdm
 
 from coop_cmp.errors import UserError, one_line
 from coop_cmp.metrics.bins import check_bins, convention
-from coop_cmp.metrics.bootstrap import Interval, bootstrap
-from coop_cmp.metrics.panel import CLASS_METRICS, METRICS, check_keys, show
+from coop_cmp.metrics.panel import measure
+from coop_cmp.metrics.records import METRICS, check_keys
+from coop_cmp.metrics.resample import Interval, bootstrap
 from coop_cmp.metrics.samples import Samples
 
 SCORE_NAMES = {"logits": "logits", "probs": "probs", "probabilities": "probs"}
@@ -103,12 +104,12 @@ def panel_rows(files: list[Samples], keys: list[str], args: argparse.Namespace) 
     drawn = [] if len(files) == 1 and not args.intervals else keys
     if not args.keys:
         # Resampling the whole matrix a thousand times is only for those who ask for it by name.
-        drawn = [key for key in drawn if key not in CLASS_METRICS]
+        drawn = [key for key in drawn if not METRICS[key].on_request]
     options = {"resamples": args.resamples, "level": args.level, "seed": args.seed}
     bins = {"n_bins": args.bins, "closed": args.closed}
     minus = files[0] if len(files) == 2 else None
     if drawn and len(files[0]) * args.resamples > LONG:
-        classes = [key for key in drawn if key in CLASS_METRICS]
+        classes = [key for key in drawn if METRICS[key].on_request]
         slow = f"; {', '.join(classes)} need the whole matrix each time" if classes else ""
         print(
             f"drawing {args.resamples} resamples of {len(files[0]):,} samples{slow}",
@@ -119,11 +120,13 @@ def panel_rows(files: list[Samples], keys: list[str], args: argparse.Namespace) 
     if drawn:
         intervals = bootstrap(files[-1], drawn, minus=minus, progress=shown, **bins, **options)
     rows = []
+    measured = [measure(file, keys, args.bins, args.closed) for file in files]
     for key in keys:
-        values = [METRICS[key](file, args.bins, args.closed) for file in files]
-        row = [key, *(show(key, value) for value in values)]
+        show = METRICS[key].show
+        values = [found[key] for found in measured]
+        row = [key, *map(show, values)]
         if minus is not None:
-            row.append(show(key, values[1] - values[0], signed=True))
+            row.append(show(values[1] - values[0], signed=True))
         if key in intervals:
             row.append(_interval_text(key, intervals[key], signed=minus is not None))
         rows.append(row)
@@ -131,7 +134,7 @@ def panel_rows(files: list[Samples], keys: list[str], args: argparse.Namespace) 
 
 
 def _interval_text(key: str, interval: Interval, signed: bool) -> str:
-    low, high = (show(key, end, signed) for end in (interval.low, interval.high))
+    low, high = (METRICS[key].show(end, signed) for end in (interval.low, interval.high))
     return f"[{low}, {high}]" + (" *" if signed and interval.excludes_zero else "")
 
 
@@ -140,6 +143,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m coop_cmp.cli.metrics",
         description="Calibration of stored predictions; with two files of the same test set, the "
         "second minus the first with paired bootstrap intervals.",
+        epilog="\n".join(["metrics:", *(f"  {m.name:14} {m.text}" for m in METRICS.values())]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("files", nargs="+", metavar="predictions.npz", help="npz or csv, 1 or 2")
     parser.add_argument("--kind", choices=["logits", "probs"], help="what the numbers are (csv)")

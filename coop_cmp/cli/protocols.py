@@ -27,7 +27,7 @@ from coop_cmp.cli.grid_options import (
 from coop_cmp.cli.guarded import guarded
 from coop_cmp.errors import UserError
 from coop_cmp.losses.names import split_trainer
-from coop_cmp.report.summary import LEGEND, changes, figure
+from coop_cmp.report.summary import LEGEND, changes, mean_text
 from coop_cmp.runs.compare import Comparer
 from coop_cmp.runs.grid import parse_grid
 from coop_cmp.runs.project import Project
@@ -87,9 +87,9 @@ def table(
     for method, row in methods.items():
         frames = {name: project.frame(runs) for name, runs in row.items()}
         values = [list(frame[metric]) if len(frame) else [] for frame in frames.values()]
-        whole = figure([combine([mean(v) for v in values])], metric) if all(values) else "-"
+        whole = mean_text([combine([mean(v) for v in values])], metric) if all(values) else "-"
         lam = "-" if method.lam is None else number_text(method.lam)
-        lines.append([method.trainer, lam, *(figure(v, metric) for v in values), whole])
+        lines.append([method.trainer, lam, *(mean_text(v, metric) for v in values), whole])
         if method.baseline:
             plain = {name: [run.baseline for run in runs] for name, runs in row.items()}
             found = [_change(project, frames[n], plain[n], metric, comparer) for n in row]

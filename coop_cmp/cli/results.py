@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from tabulate import tabulate
 
 from coop_cmp.cli.guarded import guarded
+from coop_cmp.metrics.records import shown_in
 from coop_cmp.runs.frame import LABELS, load
-
-METRICS = ("accuracy", "ece", "nll")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"0 runs below {args.output}")
         return 0
     telling = [name for name in LABELS if frame[name].nunique(dropna=False) > 1]
-    shown = frame[[*telling, *METRICS]]
+    shown = frame[[*telling, *(metric.name for metric in shown_in("table"))]]
     print(tabulate(shown.values.tolist(), list(shown), tablefmt="github", floatfmt=".4f"))
     print(f"{len(frame)} runs; --csv has every setting, metric and circumstance.")
     return 0

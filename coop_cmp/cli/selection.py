@@ -28,7 +28,8 @@ from coop_cmp.cli.grid_options import (
 from coop_cmp.cli.guarded import guarded
 from coop_cmp.errors import UserError
 from coop_cmp.losses.names import split_trainer, twin_of
-from coop_cmp.report.summary import change, counterparts, figure, plain_runs
+from coop_cmp.metrics.records import METRICS, shown_in
+from coop_cmp.report.summary import change_text, counterparts, mean_text, plain_runs
 from coop_cmp.runs.compare import Comparer
 from coop_cmp.runs.grid import parse_grid
 from coop_cmp.runs.project import Project
@@ -37,7 +38,6 @@ from coop_cmp.runs.run import LAMBDAS, Run, number_text
 if TYPE_CHECKING:
     import pandas as pd
 
-METRICS = ("ece", "ace", "mce", "weighted_mce")
 NO_VALIDATION = ("ImageNet", "DigitsNoise", "DigitsBlur", "DigitsRotate", "DigitsInvert")
 """How the names of data sets begin that have no validation part besides their test set."""
 _ON_TEST_SET = (
@@ -109,24 +109,23 @@ def collect(project: Project, runs: Sequence[Run]) -> dict[Run, list[Candidate]]
 def describe(method: Run, candidates: Sequence[Candidate], metric: str) -> str:
     """The search of one method as a table with its verdict."""
     chosen, best = (choose(candidates, part, metric) for part in ("validation", "test"))
-    name = metric.upper().replace("_", " ")
+    name = METRICS[metric].heading
     header = ["lambda", f"validation {name}", f"test {name}", "test accuracy", ""]
     rows = []
     for candidate in candidates:
         marks = ["chosen"] if candidate is chosen else []
         marks += ["best on test"] if candidate is best else []
         parts = (("validation", metric), ("test", metric), ("test", "accuracy"))
-        figures = [figure(candidate.values(part, key), key) for part, key in parts]
-        rows.append([candidate.label, *figures, ", ".join(marks)])
+        numbers = [mean_text(candidate.values(part, key), key) for part, key in parts]
+        rows.append([candidate.label, *numbers, ", ".join(marks)])
     table = tabulate(rows, header, tablefmt="github", disable_numparse=True)
     verdict = f"{method.trainer} on {method.dataset}, {method.shots} shots: {chosen.label}"
     if best is chosen:
         verdict += ", which the test set would have chosen too"
     else:
         loss = mean(chosen.values("test", metric)) - mean(best.values("test", metric))
-        verdict += (
-            f"; the test set would have chosen {best.label} (test {name} {100 * loss:.2f} lower)"
-        )
+        lower = METRICS[metric].number(loss)
+        verdict += f"; the test set would have chosen {best.label} (test {name} {lower} lower)"
     return f"{table}\n{verdict}.{_doubt(chosen, candidates, metric)}"
 
 
@@ -141,7 +140,7 @@ def _doubt(chosen: Candidate, candidates: Sequence[Candidate], metric: str) -> s
     if found is None or found.holds:
         return ""
     return (
-        f" The validation part cannot tell it from no penalty: {change(found, metric)}, "
+        f" The validation part cannot tell it from no penalty: {change_text(found, metric)}, "
         "so it is as good as a guess."
     )
 
@@ -149,7 +148,8 @@ def _doubt(chosen: Candidate, candidates: Sequence[Candidate], metric: str) -> s
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code: 1 when a run failed."""
     parser = argparse.ArgumentParser(prog="python -m coop_cmp.cli.selection", description=__doc__)
-    parser.add_argument("--metric", choices=METRICS, default="ece", help="what to minimise")
+    errors = [metric.name for metric in shown_in("log") if metric.better == "lower"]
+    parser.add_argument("--metric", choices=errors, default="ece", help="what to minimise")
     add_grid_arguments(parser)
     add_project_arguments(parser)
     add_launch_arguments(parser)

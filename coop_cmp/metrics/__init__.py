@@ -5,52 +5,54 @@ of predictions [N, C] and class indices [N]; :func:`calibration_report` gives al
 Formulas and conventions: docs/calibration.md.
 """
 
-from coop_cmp.metrics.bins import ReliabilityBins, convention
-from coop_cmp.metrics.bootstrap import Interval, bootstrap
-from coop_cmp.metrics.panel import (
-    METRICS,
-    calibration_report,
-    metric,
-    reliability_bins,
-    show,
-)
-from coop_cmp.metrics.samples import Samples
-from coop_cmp.metrics.streaming import StreamingCalibration
+from __future__ import annotations
 
-accuracy = metric("accuracy")
-confidence = metric("confidence")
-gap = metric("gap")
-ece = metric("ece")
-mce = metric("mce")
-weighted_mce = metric("weighted_mce")
-rmsce = metric("rmsce")
-average_ce = metric("average_ce")
-ace = metric("ace")
-debiased_l2 = metric("debiased_l2")
-ks = metric("ks")
-smooth_ece = metric("smooth_ece")
-nll = metric("nll")
-perplexity = metric("perplexity")
-brier = metric("brier")
-aurc = metric("aurc")
-auroc = metric("auroc")
-risk_at_80 = metric("risk_at_80")
-sharpness = metric("sharpness")
-entropy = metric("entropy")
-classwise_ece = metric("classwise_ece")
-ace_nixon = metric("ace_nixon")
-tace = metric("tace")
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+from coop_cmp.metrics.records import METRICS, Metric, register
+
+if TYPE_CHECKING:
+    from coop_cmp.metrics.bins import ReliabilityBins, convention
+    from coop_cmp.metrics.panel import calibration_report, reliability_bins
+    from coop_cmp.metrics.resample import Interval, bootstrap
+    from coop_cmp.metrics.samples import Samples
+    from coop_cmp.metrics.weighted import Weighted
+
+_HOMES = {
+    "Interval": "resample",
+    "ReliabilityBins": "bins",
+    "Samples": "samples",
+    "Weighted": "weighted",
+    "bootstrap": "resample",
+    "calibration_report": "panel",
+    "convention": "bins",
+    "reliability_bins": "panel",
+}
 __all__ = [
     "METRICS",
     "Interval",
+    "Metric",
     "ReliabilityBins",
     "Samples",
-    "StreamingCalibration",
+    "Weighted",
     "bootstrap",
     "calibration_report",
     "convention",
+    "register",
     "reliability_bins",
-    "show",
     *METRICS,
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # The records are read where torch, which takes seconds to load, is not needed.
+    if name in METRICS:
+        return import_module(f"{__name__}.panel").function_of(name)
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *METRICS})

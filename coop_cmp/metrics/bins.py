@@ -1,4 +1,4 @@
-"""The one binning kernel: confidences into bins, and the calibration errors bins give."""
+"""Bins of confidences, and the calibration errors they give."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from coop_cmp.errors import UserError
-from coop_cmp.metrics.samples import Samples
 
 Closed = Literal["right", "left"]
 MAX_BINS = 10_000
@@ -50,11 +49,13 @@ def bin_index(values: Tensor, edges: Tensor, closed: Closed) -> Tensor:
 class ReliabilityBins:
     """The bins of a reliability diagram as data; every tensor is float64.
 
+    Bins of several sets of samples have a dimension in front, and so have all their errors.
+
     Attributes:
-        edges: Bin limits in confidence [n_bins + 1].
-        count: Samples per bin [n_bins].
-        confidence_sum: Sum of their confidences [n_bins].
-        correct_sum: How many of them were predicted correctly [n_bins].
+        edges: Bin limits in confidence [..., n_bins + 1].
+        count: Samples per bin [..., n_bins].
+        confidence_sum: Sum of their confidences [..., n_bins].
+        correct_sum: How many of them were predicted correctly [..., n_bins].
         closed: Which end of a bin belongs to it.
     """
 
@@ -66,72 +67,70 @@ class ReliabilityBins:
 
     @property
     def confidence(self) -> Tensor:
-        """Mean confidence per bin, NaN where the bin is empty [n_bins]."""
+        """Mean confidence per bin, NaN where the bin is empty."""
         return self.confidence_sum / self.count
 
     @property
     def accuracy(self) -> Tensor:
-        """Share of correct predictions per bin, NaN where the bin is empty [n_bins]."""
+        """Share of correct predictions per bin, NaN where the bin is empty."""
         return self.correct_sum / self.count
 
     @property
     def gap(self) -> Tensor:
-        """Confidence minus accuracy, positive for over-confidence, NaN if empty [n_bins]."""
+        """Confidence minus accuracy, positive for over-confidence, NaN if empty."""
         return self.confidence - self.accuracy
 
     @property
     def share(self) -> Tensor:
-        """Share of all samples per bin [n_bins]."""
-        return self.count / self.count.sum()
+        """Share of all samples per bin."""
+        return self.count / self.count.sum(-1, keepdim=True)
 
     @property
-    def ece(self) -> float:
+    def ece(self) -> Tensor:
         """Mean gap over samples: sum of |gap| times share."""
-        return self._weighted_gap.sum().item()
+        return self._weighted_gap.sum(-1)
 
     @property
-    def mce(self) -> float:
+    def mce(self) -> Tensor:
         """Largest |gap| of any bin that is not empty."""
-        return self._filled_gap.max().item()
+        return self._filled_gap.amax(-1)
 
     @property
-    def weighted_mce(self) -> float:
+    def weighted_mce(self) -> Tensor:
         """Largest |gap| times share; never above the ECE."""
-        return self._weighted_gap.max().item()
+        return self._weighted_gap.amax(-1)
 
     @property
-    def rmsce(self) -> float:
+    def rmsce(self) -> Tensor:
         """Root of the mean squared gap over samples."""
-        share = self.share[self.count > 0]
-        return (share * self._filled_gap.square()).sum().sqrt().item()
+        return (self.share * self._filled_gap.square()).sum(-1).sqrt()
 
     @property
-    def average_ce(self) -> float:
+    def average_ce(self) -> Tensor:
         """Mean |gap| over the bins that are not empty."""
-        return self._filled_gap.mean().item()
+        return self._filled_gap.sum(-1) / (self.count > 0).sum(-1)
 
     @property
-    def debiased_l2(self) -> float:
+    def debiased_l2(self) -> Tensor:
         """Root mean squared gap less what sampling noise alone would give (Kumar et al. 2019)."""
-        filled = self.count > 0
-        accuracy, count = self.accuracy[filled], self.count[filled]
-        noise = accuracy * (1 - accuracy) / (count - 1).clamp_min(1)
-        squared = (self.share[filled] * (self._filled_gap.square() - noise)).sum()
-        return squared.clamp_min(0).sqrt().item()
+        accuracy = self.correct_sum / self.count.clamp_min(1)
+        noise = accuracy * (1 - accuracy) / (self.count - 1).clamp_min(1)
+        return (self.share * (self._filled_gap.square() - noise)).sum(-1).clamp_min(0).sqrt()
 
     @property
     def _weighted_gap(self) -> Tensor:
-        return (self.confidence_sum - self.correct_sum).abs() / self.count.sum()
+        total = self.count.sum(-1, keepdim=True)
+        return (self.confidence_sum - self.correct_sum).abs() / total
 
     @property
     def _filled_gap(self) -> Tensor:
-        return self.gap[self.count > 0].abs()
+        """|gap|, 0 where the bin is empty."""
+        return (self.confidence_sum - self.correct_sum).abs() / self.count.clamp_min(1)
 
-    def to(self, device: torch.device) -> ReliabilityBins:
-        """The same bins on another device."""
+    def __getitem__(self, index: int) -> ReliabilityBins:
+        """Return the bins of one of several sets of samples."""
         tensors = (self.edges, self.count, self.confidence_sum, self.correct_sum)
-        edges, count, confidence_sum, correct_sum = (tensor.to(device) for tensor in tensors)
-        return ReliabilityBins(edges, count, confidence_sum, correct_sum, self.closed)
+        return ReliabilityBins(*(tensor[index] for tensor in tensors), self.closed)
 
     def __add__(self, other: ReliabilityBins) -> ReliabilityBins:
         return ReliabilityBins(
@@ -143,41 +142,10 @@ class ReliabilityBins:
         )
 
 
-def width_bins(samples: Samples, n_bins: int, closed: Closed) -> ReliabilityBins:
-    """Bins of equal width over [0, 1]."""
-    if (n_bins, closed) in samples.bins:
-        return samples.bins[n_bins, closed]
-    edges = bin_edges(n_bins, samples.edge_dtype, samples.confidence.device)
-    index = bin_index(samples.confidence, edges, closed)
-    bins = _gather(index, edges, samples.confidence, samples.correct, closed)
-    samples.bins[n_bins, closed] = bins
-    return bins
+def split_starts(size: Tensor, parts: int) -> Tensor:
+    """Return where each of ``parts`` runs of ``size`` items starts, and the size [..., parts + 1].
 
-
-def mass_bins(samples: Samples, n_bins: int) -> ReliabilityBins:
-    """Bins of equal size in ascending order of confidence; the first take what is left over.
-
-    The edges reported are the smallest confidences of the bins and the largest of all.
+    The lengths of the runs differ by 1 at most, and the first are the longer ones.
     """
-    confidence, correct = samples.ordered
-    starts = split_starts(len(confidence), n_bins, confidence.device)
-    index = torch.bucketize(
-        torch.arange(len(confidence), device=confidence.device), starts[1:-1], right=True
-    )
-    last = len(confidence) - 1
-    edges = confidence[starts.clamp_max(last)]
-    return _gather(index, edges, confidence, correct, "left")
-
-
-def split_starts(n: int, parts: int, device: torch.device | str = "cpu") -> Tensor:
-    """Where each of ``parts`` runs of n items starts, and n [parts + 1]; sizes differ by 1."""
-    part = torch.arange(parts + 1, device=device)
-    return part * (n // parts) + part.clamp_max(n % parts)
-
-
-def _gather(
-    index: Tensor, edges: Tensor, confidence: Tensor, correct: Tensor, closed: Closed
-) -> ReliabilityBins:
-    values = torch.stack([torch.ones_like(confidence), confidence, correct])
-    sums = values.new_zeros(3, len(edges) - 1).index_add_(1, index, values)
-    return ReliabilityBins(edges, sums[0], sums[1], sums[2], closed)
+    part, size = torch.arange(parts + 1, device=size.device), size[..., None]
+    return part * (size // parts) + torch.minimum(part, size % parts)

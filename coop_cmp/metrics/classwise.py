@@ -64,7 +64,7 @@ def _range_gaps(values: Tensor, hits: Tensor, n_bins: int) -> Tensor:
         hits: Those of the samples that belong to it.
         n_bins: How many ranges.
     """
-    starts = split_starts(len(values), n_bins, values.device)
+    starts = split_starts(torch.tensor(len(values), device=values.device), n_bins)
     total = torch.cat([values.new_zeros(1), values.cumsum(0)])[starts].diff()
     # Equal values share their hits, so that the order of the samples does not matter: a hit
     # counts in each range for the part of its tied run that lies there.

@@ -1,188 +1,166 @@
-"""The top-label metrics of many resamples at once, from how often each sample was drawn.
+"""Metrics on resampled test images, and the intervals they give.
 
-Drawing with replacement gives every sample a weight. In order of confidence, which is found once,
-every metric is a function of running sums of weights, so that no resample is sorted or copied.
+Each image is drawn a number of times that depends on its own number, the replicate and the seed
+alone (a Poisson bootstrap). So every method, seed and test set that shows the same picture sees it
+drawn alike, as the four shifts of one test set do.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import exp, factorial
 
+import numpy as np
 import torch
-from torch import Tensor
 
-from coop_cmp.metrics.bins import Closed, ReliabilityBins, bin_edges, bin_index, split_starts
-from coop_cmp.metrics.panel import perplexity_of
-from coop_cmp.metrics.ranked import SMOOTH_GRID, grid_shares, smooth_error
+from coop_cmp.errors import UserError
+from coop_cmp.metrics.bins import Closed, check_bins
+from coop_cmp.metrics.panel import measure
+from coop_cmp.metrics.records import METRICS, check_keys
 from coop_cmp.metrics.samples import Samples
+from coop_cmp.metrics.weighted import Weighted
 
-BINNED = ("ece", "mce", "weighted_mce", "rmsce", "average_ce")
+REPLICATES = 400  # enough for a variance: its root is then known to 4 %
+BLOCK_ELEMENTS = 2**16  # weights at a time, so that they stay in the cache
+
+_ODD = 0x9E3779B97F4A7C15
+_MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+_POISSON = np.cumsum([exp(-1) / factorial(k) for k in range(12)])
+_LIMITS = (_POISSON * 2.0**64).astype(np.float64)
 
 
-class Resampled:
-    """The metrics of resamples of some samples.
+def draws(images: np.ndarray, replicates: int = REPLICATES, seed: int = 0) -> np.ndarray:
+    """Return how often each image is drawn in each replicate [replicates, N].
 
     Args:
-        samples: All of them, N.
+        images: The numbers of the images, uint64 [N].
+    """
+    return _draws(np.ascontiguousarray(images, dtype=np.uint64).tobytes(), replicates, seed)
+
+
+@lru_cache(maxsize=2)
+def _draws(images: bytes, replicates: int, seed: int) -> np.ndarray:
+    numbers = np.frombuffer(images, dtype=np.uint64)
+    counts = np.empty((replicates, len(numbers)), dtype=np.uint8)
+    for replicate, row in enumerate(counts):
+        hashed = _hashed(numbers, (seed << 32) + replicate)
+        row[:] = np.searchsorted(_LIMITS, hashed.astype(np.float64))
+    return counts
+
+
+def _hashed(numbers: np.ndarray, replicate: int) -> np.ndarray:
+    """Evenly spread 64-bit numbers, a function of each number and the replicate (SplitMix64)."""
+    state = numbers + np.uint64(_ODD * (replicate + 1) % 2**64)
+    for shift, factor in _MIX:
+        state = (state ^ (state >> np.uint64(shift))) * np.uint64(factor)
+    return state ^ (state >> np.uint64(31))
+
+
+def resample(
+    samples: Samples,
+    names: Sequence[str],
+    counts: np.ndarray,
+    n_bins: int = 10,
+    closed: Closed = "right",
+    progress: Callable[[range], Iterable[int]] = iter,
+) -> dict[str, np.ndarray]:
+    """Compute metrics on every resample of some samples.
+
+    Args:
+        samples: N of them.
+        names: Of the metrics.
+        counts: How often each sample was drawn [R, N], see :func:`draws`.
         n_bins: Bins of the binned metrics.
         closed: Which end of an equal-width bin belongs to it.
+        progress: Wraps the loop over blocks of resamples, as ``tqdm`` does.
+
+    Returns:
+        By metric its values [R]; NaN where it is undefined, as where nothing was drawn.
     """
-
-    def __init__(self, samples: Samples, n_bins: int, closed: Closed) -> None:
-        self.size, self.n_bins, self.n_classes = len(samples), n_bins, samples.n_classes
-        order = samples.confidence.argsort()
-        # Samples of equal confidence share their correctness: each group of them is one item.
-        self.confidence, self._group_of_sorted = torch.unique_consecutive(
-            samples.confidence[order], return_inverse=True
-        )
-        self._order = order
-        self._correct = samples.correct[order]
-        brier, entropy = samples.spread
-        self._plain = torch.stack([samples.nll, brier, entropy], dim=1)  # [N, 3]
-        self.edges = bin_edges(n_bins, samples.edge_dtype, order.device)
-        index = bin_index(self.confidence, self.edges, closed)
-        bins = torch.arange(n_bins + 1, device=order.device)
-        self._bin_starts = torch.searchsorted(index, bins)
-        self.closed = closed
-        left, left_share, right_share = grid_shares(samples)
-        self._left, self._shares = left, (left_share, right_share)
-        whole = torch.arange(self.size + 1, dtype=torch.float64, device=order.device)
-        self._harmonic = torch.cat([whole[:1], (1 / whole[1:]).cumsum(0)])
-
-    def __call__(self, weights: Tensor, names: list[str]) -> Tensor:
-        """Metrics [B, names] for weights [B, N]: how often each sample was drawn."""
-        draw = _Draw(self, weights)
-        return torch.stack([_METRICS[name](draw) for name in names], dim=1)
+    values = {name: np.empty(len(counts)) for name in names}
+    block = max(1, BLOCK_ELEMENTS // len(samples))
+    for start in progress(range(0, len(counts), block)):
+        rows = slice(start, start + block)
+        weights = torch.from_numpy(counts[rows]).to(samples.labels.device, torch.float64)
+        weighted = Weighted(samples, n_bins, closed, weights)
+        for name, found in values.items():
+            value = METRICS[name].function(weighted).masked_fill(weighted.size == 0, torch.nan)
+            found[rows] = value.cpu().numpy()
+    return values
 
 
-class _Draw:
-    """Running sums over groups in ascending confidence, of B resamples; all are [B, G + 1]."""
+@dataclass(frozen=True)
+class Interval:
+    """A value with its percentile bootstrap interval."""
 
-    def __init__(self, base: Resampled, weights: Tensor) -> None:
-        self.base, self.weights = base, weights
-        drawn = weights[:, base._order]
-        shape = (len(weights), len(base.confidence))
-        group = base._group_of_sorted
-        self.items = weights.new_zeros(shape).index_add_(1, group, drawn)
-        self.hits = weights.new_zeros(shape).index_add_(1, group, drawn * base._correct)
-        self.count = _running(self.items)
-        self.correct = _running(self.hits)
-        self.confidence = _running(self.items * base.confidence)
-        self.wrong = self.items - self.hits
+    value: float
+    low: float
+    high: float
 
-    @cached_property
-    def share(self) -> Tensor:
-        """Mean correctness of each group [B, G]; 0 for one that was not drawn."""
-        return self.hits / self.items.clamp_min(1)
-
-    def first(self, number: Tensor) -> tuple[Tensor, Tensor]:
-        """Sums of confidence and correctness of the least confident items, for numbers [K]."""
-        wanted = number.to(self.count.dtype).expand(len(self.weights), -1).contiguous()
-        group = torch.searchsorted(self.count[:, 1:].contiguous(), wanted)
-        group = group.clamp_max(len(self.base.confidence) - 1)
-        part = wanted - self.count.gather(1, group)
-        confidence = self.confidence.gather(1, group) + part * self.base.confidence[group]
-        return confidence, self.correct.gather(1, group) + part * self.share.gather(1, group)
-
-    def plain(self, column: int) -> Tensor:
-        """Mean of one of the numbers that each sample has [B]."""
-        return self.weights @ self.base._plain[:, column] / self.base.size
-
-    @cached_property
-    def width_bins(self) -> list[ReliabilityBins]:
-        """Bins of equal width, of each resample."""
-        totals = (self.count, self.confidence, self.correct)
-        count, confidence, correct = (
-            total[:, self.base._bin_starts].diff(dim=1) for total in totals
-        )
-        return self._bins(count, confidence, correct)
-
-    @cached_property
-    def mass_bins(self) -> list[ReliabilityBins]:
-        """Bins of equal size, of each resample."""
-        starts = split_starts(self.base.size, self.base.n_bins, self.weights.device)
-        confidence, correct = (total.diff(dim=1) for total in self.first(starts))
-        count = starts.diff().double().expand_as(confidence)
-        return self._bins(count, confidence, correct)
-
-    def _bins(self, count: Tensor, confidence: Tensor, correct: Tensor) -> list[ReliabilityBins]:
-        edges, closed = self.base.edges, self.base.closed
-        rows = zip(count, confidence, correct, strict=True)
-        return [ReliabilityBins(edges, n, p, hits, closed) for n, p, hits in rows]
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the whole interval lies on one side of zero."""
+        return self.low > 0 or self.high < 0
 
 
-def _running(values: Tensor) -> Tensor:
-    """Running sums [B, G + 1] of values [B, G], beginning with 0."""
-    return torch.cat([values.new_zeros(len(values), 1), values.cumsum(1)], dim=1)
+def bootstrap(
+    samples: Samples,
+    keys: Iterable[str] | None = None,
+    *,
+    minus: Samples | None = None,
+    n_bins: int = 10,
+    closed: Closed = "right",
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+    progress: Callable[[range], Iterable[int]] = iter,
+) -> dict[str, Interval]:
+    """Compute intervals from resampling the test samples with replacement.
 
+    Resampling adds noise, and an absolute gap can only grow by noise: the interval of a very small
+    ECE may lie above its value. In a difference most of that cancels.
 
-def _of_bins(name: str, kind: str) -> Callable[[_Draw], Tensor]:
-    return lambda d: torch.tensor(
-        [getattr(bins, name) for bins in getattr(d, kind)], dtype=torch.float64
-    )
+    Args:
+        samples: The predictions, for example ``Samples(logits, labels, from_logits=True)``.
+        keys: Metric names; by default all but those that take long.
+        minus: Another method's predictions for the same test set. The intervals are then those of
+            the differences ``samples`` minus ``minus``, paired: both methods see the same images
+            in each resample, so what makes an image hard for both does not widen the interval.
+        n_bins: Bins of the binned metrics.
+        closed: Which end of an equal-width bin belongs to it.
+        resamples: How many times to resample.
+        level: Share of the resampled values inside the interval.
+        seed: The same seed gives the same interval.
+        progress: Wraps the loop over blocks of resamples, as ``tqdm`` does.
 
-
-def _ks(draw: _Draw) -> Tensor:
-    return (draw.confidence - draw.correct).abs().amax(1) / draw.base.size
-
-
-def _risk_coverage_area(draw: _Draw) -> Tensor:
-    """Mean error rate of the most confident 1, 2, ..., N.
-
-    Within a group the k-th kept item has the rate (W + j m) / (K + j), whose sum over j is
-    n m + (W - m K) (H(K + n) - H(K)) with the harmonic numbers H.
+    Returns:
+        An interval for each key.
     """
-    kept = draw.base.size - draw.count[:, 1:]  # items that are more confident than the group
-    before = (draw.count - draw.correct)[:, -1:] - (draw.count - draw.correct)[:, 1:]
-    rate = draw.wrong / draw.items.clamp_min(1)
-    harmonic = draw.base._harmonic
-    reach = harmonic[(kept + draw.items).long()] - harmonic[kept.long()]
-    return (draw.wrong + (before - rate * kept) * reach).sum(1) / draw.base.size
-
-
-def _risk_at_80(draw: _Draw) -> Tensor:
-    size = draw.base.size
-    kept = max(1, math.ceil(0.8 * size - 1e-9))
-    left_out = torch.tensor([size - kept], device=draw.weights.device)
-    return 1 - (draw.correct[:, -1] - draw.first(left_out)[1][:, 0]) / kept
-
-
-def _auroc(draw: _Draw) -> Tensor:
-    below = (draw.count - draw.correct)[:, :-1] + draw.wrong / 2
-    pairs = draw.correct[:, -1] * (draw.base.size - draw.correct[:, -1])
-    return torch.where(pairs > 0, (draw.hits * below).sum(1) / pairs, math.nan)
-
-
-def _smooth_ece(draw: _Draw) -> Tensor:
-    base = draw.base
-    nodes = draw.weights.new_zeros(len(draw.weights), SMOOTH_GRID + 1)
-    for offset, share in enumerate(base._shares):
-        nodes.index_add_(1, base._left + offset, draw.weights * share)
-    return torch.tensor([smooth_error(row) for row in nodes], dtype=torch.float64)
-
-
-def _perplexity(draw: _Draw) -> Tensor:
-    return torch.tensor([perplexity_of(v) for v in draw.plain(0).tolist()], dtype=torch.float64)
-
-
-_METRICS: dict[str, Callable[[_Draw], Tensor]] = {
-    "accuracy": lambda d: d.correct[:, -1] / d.base.size,
-    "confidence": lambda d: d.confidence[:, -1] / d.base.size,
-    "gap": lambda d: (d.confidence - d.correct)[:, -1] / d.base.size,
-    **{name: _of_bins(name, "width_bins") for name in BINNED},
-    "ace": _of_bins("ece", "mass_bins"),
-    "debiased_l2": _of_bins("debiased_l2", "mass_bins"),
-    "ks": _ks,
-    "smooth_ece": _smooth_ece,
-    "nll": lambda d: d.plain(0),
-    "perplexity": _perplexity,
-    "brier": lambda d: d.plain(1),
-    "aurc": _risk_coverage_area,
-    "auroc": _auroc,
-    "risk_at_80": _risk_at_80,
-    "sharpness": lambda d: d.base.n_classes * d.confidence[:, -1] / d.base.size,
-    "entropy": lambda d: d.plain(2),
-}
-WEIGHTED = frozenset(_METRICS)
+    check_bins(n_bins, closed)
+    names = check_keys(keys)
+    if resamples < 1:
+        raise UserError(f"resamples: expected at least 1, got {resamples!r}")
+    if not 0 < level < 1:
+        raise UserError(f"level: expected a share between 0 and 1, got {level!r}")
+    if minus is not None and not torch.equal(samples.labels.cpu(), minus.labels.cpu()):
+        raise UserError(
+            "minus: its labels differ, so it is not the same test set in the same order"
+        )
+    counts = draws(np.arange(len(samples)), resamples, seed)
+    found = resample(samples, names, counts, n_bins, closed, progress)
+    value = measure(samples, names, n_bins, closed)
+    if minus is not None:
+        others = resample(minus, names, counts, n_bins, closed, progress)
+        found = {name: values - others[name] for name, values in found.items()}
+        other = measure(minus, names, n_bins, closed)
+        value = {name: value[name] - other[name] for name in names}
+    tails = [(1 - level) / 2, (1 + level) / 2]
+    intervals = {}
+    for name in names:
+        # A resample without a wrong sample has no auroc; the others still have.
+        defined = found[name][~np.isnan(found[name])]
+        ends = np.quantile(defined, tails).tolist() if len(defined) else [np.nan, np.nan]
+        intervals[name] = Interval(value[name], *ends)
+    return intervals

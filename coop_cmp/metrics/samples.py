@@ -31,7 +31,6 @@ class Samples:
         predicted: The predicted class [N].
         correct: 1.0 where the predicted class is the label, else 0.0 [N].
         nll: Minus the logarithm of the label's probability [N].
-        bins: The bins made so far, for the metrics that share them.
 
     Raises:
         UserError: If the shapes, labels or values are not those of a classifier's output.
@@ -45,7 +44,6 @@ class Samples:
     def __init__(self, probs: Any, labels: Any, from_logits: bool = False) -> None:
         self._matrix, self.labels = _checked(probs, labels, "logits" if from_logits else "probs")
         self.from_logits = from_logits
-        self.bins: dict[tuple[int, str], Any] = {}
         self._base: Samples | None = None
         self._rows: Tensor | None = None
         # Given probabilities need no float64 copies here and are read in one go.
@@ -64,7 +62,7 @@ class Samples:
         samples.labels, samples.predicted = (torch.as_tensor(v).long() for v in (labels, predicted))
         samples.confidence, samples.nll = (torch.as_tensor(v).double() for v in (confidence, nll))
         samples.correct = (samples.predicted == samples.labels).double()
-        samples.from_logits, samples.bins = True, {}
+        samples.from_logits = True
         samples._matrix = samples.confidence.new_empty(len(samples.labels), 0)
         samples._base = samples._rows = None
         return samples
@@ -90,18 +88,15 @@ class Samples:
         return torch.float64 if self.from_logits else self._matrix.dtype
 
     @cached_property
-    def ordered(self) -> tuple[Tensor, Tensor]:
-        """Confidences in ascending order and the correctness that goes with each, both [N].
+    def ranking(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The order of confidences, in which equal ones are a group.
 
-        Samples of equal confidence share their mean correctness, so that no metric that ranks
-        samples depends on the order in which they came.
+        The confidence of each group in ascending order [G], the place of its last sample in that
+        order [G], and the samples in that order [N].
         """
         confidence, order = sort_probabilities(self.confidence)
-        _, group, size = torch.unique_consecutive(
-            confidence, return_inverse=True, return_counts=True
-        )
-        correct = confidence.new_zeros(len(size)).index_add_(0, group, self.correct[order]) / size
-        return confidence, correct[group]
+        distinct, size = torch.unique_consecutive(confidence, return_counts=True)
+        return distinct, size.cumsum(0) - 1, order
 
     @cached_property
     def spread(self) -> tuple[Tensor, Tensor]:
@@ -115,7 +110,7 @@ class Samples:
     def take(self, rows: Tensor) -> Samples:
         """The samples at the given positions [M]; repeats are allowed."""
         taken = object.__new__(Samples)
-        taken._matrix, taken.from_logits, taken.bins = self._matrix, self.from_logits, {}
+        taken._matrix, taken.from_logits = self._matrix, self.from_logits
         taken._base = self if self._base is None else self._base
         taken._rows = rows if self._rows is None else self._rows[rows]
         taken.labels, taken.nll = self.labels[rows], self.nll[rows]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from coop_cmp.errors import UserError, closest
 from coop_cmp.report.embedded import CALIBRATORS, CALIBRATORS_NOTE, EMBEDDED, embedded_blocks
 from coop_cmp.report.layout import SEEDS, Block, Cell, Recipe, Table, metric_blocks
-from coop_cmp.report.paper import AVERAGES, METRICS, SOURCE, average_notes, figures
+from coop_cmp.report.paper import AVERAGES, METRIC_NAMES, SOURCE, average_notes, printed_numbers
 from coop_cmp.runs.run import LAMBDAS, shots_text
 
 TRAINERS = {
@@ -139,14 +139,14 @@ def _trainer(method: str) -> str:
 
 
 def _with_standard_mce(metrics: Iterable[str]) -> list[str]:
-    ours = [METRICS[metric] for metric in metrics]
+    ours = [METRIC_NAMES[metric] for metric in metrics]
     return [name for m in ours for name in ((m, "mce") if m == "weighted_mce" else (m,))]
 
 
 def _paper_blocks(name: str, seeds: tuple[int, ...]) -> list[Block]:
-    """The blocks of one of the paper's tables: all that its figures name, in their order."""
-    rows = [figure for figure in figures() if figure.table == name]
-    printed = {(f.shots, f.method, f.dataset, METRICS[f.metric]): f for f in rows}
+    """The blocks of one of the paper's tables: all that its numbers name, in their order."""
+    rows = [number for number in printed_numbers() if number.table == name]
+    printed = {(f.shots, f.method, f.dataset, METRIC_NAMES[f.metric]): f for f in rows}
     labels = list(dict.fromkeys(f.dataset for f in rows))
     metrics = _with_standard_mce(dict.fromkeys(f.metric for f in rows))
     source = ELEVEN[SOURCE] if "Avg(target)" in labels else ""
@@ -164,8 +164,8 @@ def _paper_blocks(name: str, seeds: tuple[int, ...]) -> list[Block]:
 
 
 def _lambda_blocks(seeds: tuple[int, ...]) -> list[Block]:
-    """A row per weight and a column per method, with the paper's figures."""
-    printed = {f.method: f for f in figures() if f.table == "lambda_calibration_results"}
+    """A row per weight and a column per method, with the paper's numbers."""
+    printed = {f.method: f for f in printed_numbers() if f.table == "lambda_calibration_results"}
     labels = list(dict.fromkeys(method.partition("@")[0] for method in printed))
     recipe = Recipe("ViT-B/16", seeds)
     datasets = COLUMNS[LAMBDA_DATASET]

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from coop_cmp.losses.names import TERMS, twin_of
-from coop_cmp.report.layout import HEADINGS, Block, Cell, Recipe, metric_blocks
+from coop_cmp.report.layout import Block, Cell, Recipe, heading, metric_blocks
 from coop_cmp.runs.run import LAMBDAS, TEST_TIME, shots_text
 
 FITTED = ("vector", "dirichlet", "isotonic", "histogram")  # values for each class
-METHODS = ("CoOp", "CoCoOp", "ProDA", "MaPLe", "KgCoOp")
-TWINS = tuple(f"{name}{twin}" for name in METHODS for twin in ("", "_CMP"))
+PROMPT_LEARNERS = ("CoOp", "CoCoOp", "ProDA", "MaPLe", "KgCoOp")
+TWINS = tuple(f"{name}{twin}" for name in PROMPT_LEARNERS for twin in ("", "_CMP"))
 SHIFTS = ("digits_noise", "digits_blur", "digits_rotate", "digits_invert")
 EMBEDDED = {
     "embedded_methods": "Every method with and without the penalty",
@@ -43,7 +43,7 @@ def embedded_blocks(name: str, seeds: tuple[int, ...]) -> list[Block]:
     if name == "embedded_base2new":
         return _base2new_blocks(recipe)
     if name == "embedded_lambda":
-        return _lambda_blocks(recipe, "digits", (*METHODS, "CLIPFT"), LAMBDAS)
+        return _lambda_blocks(recipe, "digits", (*PROMPT_LEARNERS, "CLIPFT"), LAMBDAS)
     if name == "embedded_glyphs":
         return _lambda_blocks(Recipe("GlyphCLIP", seeds), "glyphs", CALIBRATED, (0.01, 0.1, 0.95))
     columns: dict[str, tuple[str, ...]] = {"digits": ("digits",)}
@@ -117,7 +117,7 @@ def _rivals_block(recipe: Recipe, title: str, rows: dict[str, str]) -> Block:
         rows: the trainer of each row; a row with the name of a calibrator is calibrated with it.
     """
     heads = {
-        f"{HEADINGS[metric]}, {place}": (place, metric)
+        f"{heading(metric)}, {place}": (place, metric)
         for place in ("seen", "new", "shifts")
         for metric in ("accuracy", "ece", "nll")
     }

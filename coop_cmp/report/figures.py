@@ -24,13 +24,13 @@ from torch import Tensor
 
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
-from coop_cmp.metrics import METRICS, show
-from coop_cmp.metrics.bins import width_bins
+from coop_cmp.metrics import METRICS
+from coop_cmp.metrics.panel import measure
+from coop_cmp.metrics.weighted import width_bins
 from coop_cmp.report import plots
 from coop_cmp.report.runs import FREE_OVER, StoredRun, file_stem, find_runs, paired, pooled
 from coop_cmp.runs.run import DEFAULT_LAMBDA
 
-N_BINS = 10
 FORMATS = ("png", "svg", "pdf")
 COLUMN, PAGE = 3.4, 6.8  # inches: one column and the full width of a two-column paper
 MOST_CLASSES = 12
@@ -54,7 +54,7 @@ def reliability_figure(runs: list[StoredRun]) -> Figure:
         *(2, len(runs)), sharex=True, sharey="row", squeeze=False, height_ratios=[3, 1]
     )
     for (upper, lower), run in zip(axes.T, runs, strict=True):
-        bins = width_bins(run.samples, N_BINS, "right")
+        bins = width_bins(run.samples, *run.bins)
         plots.draw_reliability(upper, bins)
         plots.draw_counts(lower, bins)
         numbers = [f"{name} {_shown(run, key)}" for name, key in (("ECE", "ece"), ("MCE", "mce"))]
@@ -69,7 +69,7 @@ def confidence_figure(runs: list[StoredRun]) -> Figure:
     figure = Figure((COLUMN * max(1, len(runs)), 2.9), layout="constrained")
     axes = figure.subplots(1, len(runs), sharey=True, squeeze=False)
     for axis, run in zip(axes[0], runs, strict=True):
-        plots.draw_confidence(axis, run.samples, N_BINS)
+        plots.draw_confidence(axis, run.samples, *run.bins)
         axis.set_title(run.title)
         _legend_above(axis)
     _label_left_only(axes)
@@ -89,7 +89,7 @@ def class_figure(runs: list[StoredRun]) -> Figure:
     rows = min(30, len(names))
     figure = Figure((COLUMN * 1.2, 1.6 + 0.2 * rows), layout="constrained")
     plots.draw_class_ece(
-        figure.subplots(), {run.title: run.samples for run in runs}, names, N_BINS, most=rows
+        figure.subplots(), {run.title: run.samples for run in runs}, names, *runs[0].bins, rows
     )
     return _finished(figure, runs[0].heading, _small_print(runs))
 
@@ -107,7 +107,7 @@ def figure_one(without: StoredRun, with_penalty: StoredRun, class_index: int = 0
         plots.draw_class_probabilities(upper, run.samples, names, class_index, shown)
         count = int((run.samples.labels == class_index).sum())
         upper.set_title(f"{run.title}\n{count} images of class “{names[class_index]}”")
-        plots.draw_confidence(lower, run.samples, N_BINS)
+        plots.draw_confidence(lower, run.samples, *run.bins)
         lower.set_title(f"all {len(run.samples):,} images")
         _legend_above(lower)
     _label_left_only(axes)
@@ -234,7 +234,7 @@ def _largest_classes(runs: list[StoredRun], index: int) -> list[int]:
 
 
 def _shown(run: StoredRun, key: str) -> str:
-    return show(key, METRICS[key](run.samples, N_BINS, "right"))
+    return METRICS[key].show(measure(run.samples, [key], *run.bins)[key])
 
 
 def _sizes(runs: list[StoredRun]) -> str:
@@ -244,7 +244,8 @@ def _sizes(runs: list[StoredRun]) -> str:
 
 
 def _small_print(runs: list[StoredRun]) -> str:
-    return f"{_sizes(runs)}; {N_BINS} bins (lo, hi]"
+    n_bins, closed = runs[0].bins
+    return f"{_sizes(runs)}; {n_bins} bins {'(lo, hi]' if closed == 'right' else '[lo, hi)'}"
 
 
 def _label_left_only(axes: np.ndarray) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from coop_cmp.report.paper import Figure
+from coop_cmp.metrics.records import METRICS
+from coop_cmp.report.paper import Printed
 from coop_cmp.runs.run import (
     DEFAULT_FORM,
     DEFAULT_LAMBDA,
@@ -16,15 +17,13 @@ from coop_cmp.runs.run import (
 )
 
 SEEDS = (1, 2, 3)
-HEADINGS = {
-    "accuracy": "Acc",
-    "gap": "mean confidence - Acc",
-    "ece": "ECE",
-    "ace": "ACE",
-    "weighted_mce": "MCE, weighted",
-    "mce": "MCE, standard",
-    "nll": "NLL",
-}
+HEADINGS = {"accuracy": "Acc", "weighted_mce": "MCE, weighted", "mce": "MCE, standard"}
+"""The paper's heads where they differ from ours."""
+
+
+def heading(metric: str) -> str:
+    """The head of a metric's column, in the paper's words."""
+    return HEADINGS.get(metric, METRICS[metric].heading)
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Cell:
 
     runs: tuple[tuple[Run, ...], ...]
     metric: str
-    paper: Figure | None = None
+    paper: Printed | None = None
 
     @property
     def trainer(self) -> str:
@@ -134,7 +133,7 @@ class Recipe:
         datasets: Sequence[str],
         shots: int,
         metric: str,
-        paper: Figure | None = None,
+        paper: Printed | None = None,
         lam: float = DEFAULT_LAMBDA,
     ) -> Cell:
         """The cell of one method on one data set or on the mean of several."""
@@ -151,7 +150,7 @@ def metric_blocks(
 ) -> list[Block]:
     """A column per metric if there is one data set, else a block per metric."""
     if len(labels) == 1:
-        heads = {HEADINGS[metric]: metric for metric in metrics}
+        heads = {heading(metric): metric for metric in metrics}
         return [
             Block.fill(
                 f"{title}, {labels[0]}",
@@ -162,7 +161,7 @@ def metric_blocks(
         ]
     return [
         Block.fill(
-            f"{title}, {HEADINGS[metric]}",
+            f"{title}, {heading(metric)}",
             methods,
             labels,
             lambda method, label, metric=metric: cell(method, label, metric),

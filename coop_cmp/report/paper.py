@@ -1,4 +1,4 @@
-"""The figures that the paper prints, and where they do not agree with each other."""
+"""The numbers that the paper prints, and where they do not agree with each other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statistics import mean
 
 from coop_cmp.runs.run import shots_text
 
-METRICS = {"acc": "accuracy", "ece": "ece", "ace": "ace", "mce": "weighted_mce"}
+METRIC_NAMES = {"acc": "accuracy", "ece": "ece", "ace": "ace", "mce": "weighted_mce"}
 """Our names of the paper's metrics. Its MCE lies below its ECE everywhere, which a maximum of bin
 gaps cannot do but a maximum of count-weighted gaps always does: it must have been the latter."""
 
@@ -22,7 +22,7 @@ COLUMNS_OF = {"calibration_metrics": "all_dataset_calibration"}
 
 
 @dataclass(frozen=True)
-class Figure:
+class Printed:
     """One printed number, in percent, with the labels of its table."""
 
     table: str
@@ -31,31 +31,31 @@ class Figure:
     method: str
     dataset: str
     metric: str
-    printed: str
+    text: str
 
     @property
     def value(self) -> float:
-        return float(self.printed)
+        return float(self.text)
 
     @property
     def half_unit(self) -> float:
         """Half of the last printed digit: what rounding can have taken away."""
-        decimals = len(self.printed.partition(".")[2])
+        decimals = len(self.text.partition(".")[2])
         return 0.5 * 10.0**-decimals
 
 
 @cache
-def figures() -> tuple[Figure, ...]:
-    """All figures of the paper's ten tables, in the order in which they are printed."""
+def printed_numbers() -> tuple[Printed, ...]:
+    """All numbers of the paper's ten tables, in the order in which they are printed."""
     with files("coop_cmp.report").joinpath("paper.csv").open(encoding="utf-8") as file:
         rows = [
-            Figure(table, backbone, int(shots), method, dataset, metric, value)
+            Printed(table, backbone, int(shots), method, dataset, metric, value)
             for table, backbone, shots, method, dataset, metric, value in list(csv.reader(file))[1:]
         ]
     return tuple(_with_accuracies(rows))
 
 
-def _with_accuracies(rows: list[Figure]) -> list[Figure]:
+def _with_accuracies(rows: list[Printed]) -> list[Printed]:
     """Name the metric of the one table whose two halves the data file does not tell apart.
 
     Both halves of ``benchmarks_calibration_results`` stand there as ECE; in the paper the first
@@ -75,10 +75,10 @@ def _with_accuracies(rows: list[Figure]) -> list[Figure]:
 def average_notes(table: str) -> list[str]:
     """Where a printed average is not the mean of its columns, beyond rounding."""
     table = COLUMNS_OF.get(table, table)
-    rows: dict[tuple[int, str, str], list[Figure]] = defaultdict(list)
-    for figure in figures():
-        if figure.table == table:
-            rows[figure.shots, figure.method, figure.metric].append(figure)
+    rows: dict[tuple[int, str, str], list[Printed]] = defaultdict(list)
+    for number in printed_numbers():
+        if number.table == table:
+            rows[number.shots, number.method, number.metric].append(number)
     notes = []
     for (shots, method, metric), cells in rows.items():
         for average in (cell for cell in cells if cell.dataset in AVERAGES):
@@ -91,7 +91,6 @@ def average_notes(table: str) -> list[str]:
             if abs(actual - average.value) > slack + 1e-9:
                 where = f"{method}, {shots_text(shots)}" if shots not in (0, 8) else method
                 notes.append(
-                    f"{metric} of {where}: printed {average.printed}, mean of its columns "
-                    f"{actual:.2f}"
+                    f"{metric} of {where}: printed {average.text}, mean of its columns {actual:.2f}"
                 )
     return notes

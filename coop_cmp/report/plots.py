@@ -14,10 +14,11 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from coop_cmp.metrics import ReliabilityBins, Samples, show
-from coop_cmp.metrics.bins import Closed, width_bins
+from coop_cmp.metrics import METRICS, ReliabilityBins, Samples
+from coop_cmp.metrics.bins import Closed
 from coop_cmp.metrics.classwise import class_residuals, per_class_ece
-from coop_cmp.metrics.ranked import area_under_risk_coverage, risk_coverage_curve
+from coop_cmp.metrics.ranked import risk_coverage_curve
+from coop_cmp.metrics.weighted import width_bins
 
 ACCURACY = "#9ecae1"
 OVER: dict[str, Any] = {"facecolor": "#fdae6b", "edgecolor": "#a63603", "hatch": "////"}
@@ -115,7 +116,7 @@ def draw_risk_coverage(axes: Axes, named: dict[str, Samples]) -> None:
     """Error rate of the most confident samples, with the best possible order as a thin line."""
     for i, (name, samples) in enumerate(named.items()):
         coverage, risk = risk_coverage_curve(samples)
-        label = f"{name}, AURC {show('aurc', area_under_risk_coverage(samples))}"
+        label = f"{name}, AURC {METRICS['aurc'].show(risk.mean().item())}"
         axes.plot(
             *(100 * coverage, 100 * risk),
             color=LINES[i % len(LINES)],

@@ -13,9 +13,10 @@ from typing import Literal, get_args
 
 from tabulate import tabulate
 
+from coop_cmp.metrics.records import METRICS
 from coop_cmp.report.collect import Value
 from coop_cmp.report.layout import SEEDS, Block, Cell, Table
-from coop_cmp.report.summary import figure, mean_and_deviation, scale
+from coop_cmp.report.summary import mean_and_deviation, mean_text
 from coop_cmp.runs.run import Run
 
 Format = Literal["text", "markdown", "latex", "csv"]
@@ -98,7 +99,7 @@ class Renderer:
         for label, cells in zip(block.rows, block.cells, strict=True):
             lines = {"ours": [self._ours(cell) for cell in cells]}
             if any(cell.paper for cell in cells):
-                lines["paper"] = [cell.paper.printed if cell.paper else "" for cell in cells]
+                lines["paper"] = [cell.paper.text if cell.paper else "" for cell in cells]
                 lines["difference"] = [self._to_paper(cell) for cell in cells]
             names = filter(None, (cell.changed_by for cell in cells))
             lines[f"by {next(names, '')}"] = [self._change(cell) for cell in cells]
@@ -118,7 +119,7 @@ class Renderer:
         value = self.values[cell]
         if not cell.runs:
             return "n/a"
-        parts = [figure(list(value.by_seed.values()), cell.metric)] if value.by_seed else []
+        parts = [mean_text(list(value.by_seed.values()), cell.metric)] if value.by_seed else []
         return " ".join(filter(None, [*parts, self._number(value.missing)]))
 
     def _to_paper(self, cell: Cell) -> str:
@@ -185,24 +186,24 @@ class Renderer:
             for row, cells in zip(block.rows, block.cells, strict=True):
                 for column, cell in zip(block.columns, cells, strict=True):
                     place = [self.table.name, block.title, row, column, cell.metric]
-                    writer.writerow([*place, *self._csv_figures(cell)])
+                    writer.writerow([*place, *self._csv_numbers(cell)])
         return out.getvalue()
 
-    def _csv_figures(self, cell: Cell) -> list[object]:
+    def _csv_numbers(self, cell: Cell) -> list[object]:
         value = self.values[cell]
         by_seed = list(value.by_seed.values())
-        times = scale(cell.metric)
+        times = METRICS[cell.metric].scale
         center, deviation = mean_and_deviation(by_seed) if by_seed else (None, None)
         ours = ["" if v is None else f"{times * v:.4f}" for v in (center, deviation)]
-        paper = cell.paper.printed if cell.paper else ""
+        paper = cell.paper.text if cell.paper else ""
         head = [paper, *ours, len(by_seed), self._to_paper(cell)]
         if (change := value.change) is None:
             return [*head, *[""] * 5]
         ends = (change.estimate, change.low, change.high)
-        figures = ["" if math.isnan(v) else f"{times * v:+.4f}" for v in ends]
+        numbers = ["" if math.isnan(v) else f"{times * v:+.4f}" for v in ends]
         p = "" if math.isnan(change.p) else f"{change.p:.4g}"
-        return [*head, *figures, p, str(change.holds).lower()]
+        return [*head, *numbers, p, str(change.holds).lower()]
 
 
 def _signed(value: float, metric: str) -> str:
-    return f"{scale(metric) * value:+.{3 if metric == 'nll' else 2}f}"
+    return METRICS[metric].number(value, signed=True)

@@ -14,7 +14,9 @@ import numpy as np
 from coop_cmp.errors import UserError, closest
 from coop_cmp.losses.names import TERMS
 from coop_cmp.metrics import Samples
+from coop_cmp.metrics.bins import Closed
 from coop_cmp.runs import PREDICTIONS_FILE, Predictions, load, read_predictions
+from coop_cmp.runs.compare import bins_of
 from coop_cmp.runs.frame import is_setting
 from coop_cmp.runs.run import DEFAULT_LAMBDA, shots_text
 
@@ -57,6 +59,11 @@ class StoredRun:
             return Samples(self.predictions.logits, self.predictions.labels, from_logits=True)
         except UserError as error:
             raise UserError(f"{self.path}: {error}") from error
+
+    @property
+    def bins(self) -> tuple[int, Closed]:
+        """The number of bins and the closed end of its metrics."""
+        return bins_of(self.row or {})
 
     @property
     def method(self) -> str:

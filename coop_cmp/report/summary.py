@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from tabulate import tabulate
 
 from coop_cmp.errors import UserError
+from coop_cmp.metrics.records import METRICS, shown_in
 from coop_cmp.runs.compare import Comparer, Difference
 from coop_cmp.runs.frame import settings_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = {"accuracy": "accuracy", "ece": "ECE", "ace": "ACE", "mce": "MCE", "nll": "NLL"}
 LEGEND = (
     'Percent, NLL in nats; mean ± standard deviation over seeds. "by ..." is the change against '
     "the method without it, with its 95 % interval over seeds and images, marked * where that "
@@ -29,28 +29,22 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
     return mean(values), stdev(values) if len(values) > 1 else None
 
 
-def scale(metric: str) -> int:
-    """Shares are shown in percent, the NLL as it is."""
-    return 1 if metric == "nll" else 100
-
-
-def figure(values: Sequence[float], metric: str = "accuracy") -> str:
+def mean_text(values: Sequence[float], metric: str = "accuracy") -> str:
     """Values of a metric over seeds as ``81.23 ± 0.45``; nothing as a dash."""
-    if not values:
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
         return "-"
-    digits = 3 if metric == "nll" else 2
-    center, deviation = mean_and_deviation([scale(metric) * value for value in values])
-    return f"{center:.{digits}f}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")
+    number = METRICS[metric].number
+    center, deviation = mean_and_deviation(known)
+    return number(center) + ("" if deviation is None else f" ± {number(deviation)}")
 
 
-def change(found: Difference | None, metric: str) -> str:
+def change_text(found: Difference | None, metric: str) -> str:
     """A difference as ``-0.72 (-2.11 to +0.67)``, marked where it can be told from chance."""
     if found is None:
         return "-"
-    digits = 3 if metric == "nll" else 2
-    estimate, low, high = (
-        f"{scale(metric) * value:+.{digits}f}" for value in (found.estimate, found.low, found.high)
-    )
+    ends = (found.estimate, found.low, found.high)
+    estimate, low, high = (METRICS[metric].number(value, signed=True) for value in ends)
     if math.isnan(found.p):
         return f"{estimate} (one seed)"
     return f"{estimate} ({low} to {high})" + (" *" if found.holds else "")
@@ -89,7 +83,7 @@ def changes(
     if not pairs:
         return None
     try:
-        return [change(comparer.compare(pairs, metric), metric) for metric in metrics]
+        return [change_text(comparer.compare(pairs, metric), metric) for metric in metrics]
     except UserError:
         return ["-"] * len(metrics)
 
@@ -104,19 +98,22 @@ def summary(frame: pd.DataFrame) -> str:
     groups = [group for _, group in frame.groupby("group", sort=False)]
     shown = [name for name in _DETAILS if _is_telling(name, groups)]
     comparer = Comparer()
+    metrics = shown_in("table")
+    names = [metric.name for metric in metrics]
     lines: list[list[str]] = []
     for group, options in zip(groups, _options(groups, shown), strict=True):
         first = group.iloc[0]
         seeds = ", ".join(map(str, group["seed"])) if first["trainable"] else "-"
         details = [_detail(first, name) for name in shown]
-        figures = [figure(list(group[metric]), metric) for metric in COLUMNS]
-        lines.append([first["trainer"], *details, *options, seeds, *figures])
-        if found := changes(group, frame, list(COLUMNS), comparer):
-            blank = [""] * (len(lines[-1]) - len(figures) - 1)
+        numbers = [mean_text(list(group[metric]), metric) for metric in names]
+        lines.append([first["trainer"], *details, *options, seeds, *numbers])
+        if found := changes(group, frame, names, comparer):
+            blank = [""] * (len(lines[-1]) - len(numbers) - 1)
             lines.append([by_name(first), *blank, *found])
     options_head = ["settings"] * len(next(_options(groups, shown)))
     header = ["trainer", *(_DETAILS[name] for name in shown), *options_head, "seeds"]
-    table = tabulate(lines, [*header, *COLUMNS.values()], tablefmt="github", disable_numparse=True)
+    header += [metric.heading for metric in metrics]
+    table = tabulate(lines, header, tablefmt="github", disable_numparse=True)
     return f"{table}\n{LEGEND}"
 
 

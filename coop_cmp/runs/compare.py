@@ -18,8 +18,14 @@ from typing import Any
 import numpy as np
 
 from coop_cmp.errors import UserError
-from coop_cmp.runs.records import OUTCOMES_FILE, read_outcomes
-from coop_cmp.runs.resample import replicate
+from coop_cmp.metrics.records import METRICS
+from coop_cmp.runs.records import (
+    OUTCOMES_FILE,
+    PREDICTIONS_FILE,
+    Outcomes,
+    read_outcomes,
+    read_predictions,
+)
 
 LEVEL = 0.95
 
@@ -115,7 +121,8 @@ def corrected(family: Iterable[Difference]) -> list[Difference]:
 class Comparer:
     """Compares rows of the frame of results, and reads the outcomes of each run once."""
 
-    _replicates: dict[str, tuple[bytes, dict[str, np.ndarray]]] = field(default_factory=dict)
+    _tested: dict[str, bytes] = field(default_factory=dict)
+    _values: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
     def compare(self, pairs: Sequence[tuple[Any, Any]], metric: str) -> Difference | None:
         """The difference in a metric, of its mean over test sets if there are several.
@@ -147,23 +154,54 @@ class Comparer:
         Args:
             rows: Rows of the frame that differ in their seed alone.
         """
-        drawn = [self._replicate(row)[1][metric] for row in rows]
+        drawn = [self._replicates(row, metric) for row in rows]
         fixed = not any(row["trainable"] for row in rows)
         return difference([row[metric] for row in rows], np.mean(drawn, axis=0), fixed)
 
     def _difference(self, b: Any, a: Any, metric: str) -> np.ndarray:
-        (ours, one), (theirs, other) = self._replicate(b), self._replicate(a)
-        if ours != theirs:
+        ours, theirs = self._replicates(b, metric), self._replicates(a, metric)
+        if self._tested[b["directory"]] != self._tested[a["directory"]]:
             raise UserError(
                 f"{b['directory']} and {a['directory']} were not tested on the same images"
             )
-        return one[metric] - other[metric]
+        return ours - theirs
 
-    def _replicate(self, row: Any) -> tuple[bytes, dict[str, np.ndarray]]:
-        """Which images and labels a run was tested on, and its metrics on resamples of them."""
+    def _replicates(self, row: Any, metric: str) -> np.ndarray:
+        """A metric of a run on resamples of its test images, in the bins of the run [R].
+
+        All that tables show is computed at once: what they ask next is then known.
+        """
         folder = row["directory"]
-        if folder not in self._replicates:
+        if (folder, metric) not in self._values:
+            from coop_cmp.metrics.resample import draws, resample  # torch is slow to load
+
             outcomes = read_outcomes(Path(folder, OUTCOMES_FILE))
             tested = hashlib.sha256(outcomes.images.tobytes() + outcomes.labels.tobytes())
-            self._replicates[folder] = (tested.digest(), replicate(outcomes))
-        return self._replicates[folder]
+            self._tested[folder] = tested.digest()
+            shown = [m.name for m in METRICS.values() if m.shown and not m.all_probabilities]
+            names = list(dict.fromkeys([metric, *shown]))
+            samples = samples_of(folder, outcomes, METRICS[metric].all_probabilities)
+            counts = draws(outcomes.images)
+            for name, values in resample(samples, names, counts, *bins_of(row)).items():
+                self._values[folder, name] = values
+        return self._values[folder, metric]
+
+
+def bins_of(row: Any) -> tuple[int, Any]:
+    """The number of bins and the closed end with which the metrics of a run were computed."""
+    n_bins, closed = row.get("TEST.N_BINS"), row.get("TEST.BIN_CLOSED")
+    # A frame has NaN where a run, of another checkout, has no such setting.
+    known = n_bins is not None and n_bins == n_bins
+    return int(n_bins) if known else 10, "left" if closed == "left" else "right"
+
+
+def samples_of(folder: str, outcomes: Outcomes, all_probabilities: bool) -> Any:
+    """The samples of a run: its outcomes, or for some metrics all of its logits."""
+    from coop_cmp.metrics.samples import Samples
+
+    if all_probabilities:
+        predictions = read_predictions(Path(folder, PREDICTIONS_FILE))
+        return Samples(predictions.logits, predictions.labels, from_logits=True)
+    return Samples.from_outcomes(
+        outcomes.labels, outcomes.predicted, outcomes.confidence, outcomes.nll
+    )

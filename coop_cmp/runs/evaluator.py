@@ -13,12 +13,11 @@ from dassl.evaluation.build import EVALUATOR_REGISTRY
 from dassl.evaluation.evaluator import Classification
 from torch import Tensor
 
-from coop_cmp.metrics import Samples, convention, show
+from coop_cmp.metrics import Samples, convention
 from coop_cmp.metrics.bins import check_bins
-from coop_cmp.metrics.panel import TOP_LABEL, measure
+from coop_cmp.metrics.panel import measure
+from coop_cmp.metrics.records import shown_in
 from coop_cmp.runs.store import lookup, store
-
-SHOWN = ("ece", "ace", "mce", "weighted_mce", "nll")
 
 
 @EVALUATOR_REGISTRY.register()
@@ -61,10 +60,10 @@ class CalibrationEvaluator(Classification):
         results = super().evaluate()
         logits, labels = torch.cat(self._outputs), torch.tensor(self._y_true)
         samples = Samples(logits, labels, from_logits=True)
-        metrics = measure(samples, TOP_LABEL, self.n_bins, self.closed)
-        for key in SHOWN:
-            print(f"* {key}: {show(key, metrics[key])}")
-            results[key] = metrics[key] if key == "nll" else 100 * metrics[key]
+        metrics = measure(samples, None, self.n_bins, self.closed)
+        for metric in shown_in("log"):
+            print(f"* {metric.name}: {metric.show(metrics[metric.name])}")
+            results[metric.name] = metric.scale * metrics[metric.name]
         print(f"calibration: {convention(self.n_bins, self.closed)}; nll in nats")
         split = self.split or self.cfg.TEST.SPLIT
         if self.cfg.OUTPUT_DIR and split == self.cfg.TEST.SPLIT:

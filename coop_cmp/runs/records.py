@@ -22,6 +22,7 @@ import numpy as np
 
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write, write_json
+from coop_cmp.metrics.records import METRICS
 from coop_cmp.runs.identity import Identity
 
 SCHEMA = 2
@@ -48,10 +49,7 @@ FIELDS: dict[str, tuple[type, ...]] = {
 }
 REQUIRED_METRICS = ("accuracy", "ece", "ace", "mce", "weighted_mce", "nll")
 REQUIRED = (*(f"metrics.{name}" for name in REQUIRED_METRICS), "seconds.total", "sizes.test")
-# The only number that may be undefined: it compares correct with wrong predictions.
-OPTIONAL = ("metrics.auroc",)
-# Read in percent by mistake they would spoil a table. Rounding may carry them just past 1.
-SHARES = tuple(f"metrics.{name}" for name in REQUIRED_METRICS if name != "nll")
+SLACK = 1e-3  # of a metric's bounds: rounding may carry a value just past them
 # Without these nobody could say which run it is.
 LABELS = ("TRAINER.NAME", "DATASET.NAME", "MODEL.BACKBONE.NAME", "SEED", "TEST.SPLIT")
 
@@ -253,11 +251,14 @@ def _check_numbers(record: dict[str, Any], path: str) -> None:
         if name not in numbers:
             raise UserError(f"{path}: {name} is missing")
     for name, value in numbers.items():
-        if value is None and name in OPTIONAL:
-            continue
+        metric = METRICS.get(name.removeprefix("metrics."))
+        if value is None and metric and name not in REQUIRED:
+            continue  # undefined, as an AUROC without a wrong prediction
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise UserError(f"{path}: {name} is not a number: {value!r}")
         if not math.isfinite(value):
             raise UserError(f"{path}: {name} is {value}")
-        if name in SHARES and not 0 <= value <= 1.001:
-            raise UserError(f"{path}: {name} is {value}, not a share from 0 to 1")
+        # A value in percent would spoil a table.
+        if metric and not metric.bounds[0] - SLACK <= value <= metric.bounds[1] + SLACK:
+            low, high = metric.bounds
+            raise UserError(f"{path}: {name} is {value}, not from {low:g} to {high:g}")

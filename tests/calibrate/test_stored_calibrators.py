@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 from scipy.special import softmax
 
 import coop_cmp
-from coop_cmp.calibrate.methods import METHODS
+from coop_cmp.calibrate.methods import CALIBRATORS
 from coop_cmp.calibrate.storage import read_calibrator
 from coop_cmp.errors import UserError
 from coop_cmp.runs import Identity, read_predictions
@@ -55,7 +55,7 @@ def test_every_calibrator_does_on_new_images_what_it_did_in_its_run(
     trained, pictures, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("coop_cmp.calibrate.dac.SAME_CLASS", 0)  # random towers tell little apart
-    for method in METHODS:
+    for method in CALIBRATORS:
         tested, names = ("new", NEW) if method == "dac" else ("run", BASE)
         place = calibrated(tmp_path / tested, tmp_path / method, method, "val")
         expected = read_predictions(place / "predictions.npz")

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coop_cmp import metrics
-from coop_cmp.metrics import METRICS, Samples, StreamingCalibration, calibration_report
+from coop_cmp.metrics import METRICS, Samples, calibration_report
+from coop_cmp.metrics.panel import measure
 from tests.plain_metrics import plain_report, plain_smooth_ece, top_pairs
 
 PLAIN_KEYS = [key for key in METRICS if key != "smooth_ece"]
@@ -165,31 +166,6 @@ def test_the_order_of_samples_and_classes_does_not_matter(key):
     assert metric(moved, moved_labels, from_logits=True) == pytest.approx(before, abs=1e-12)
 
 
-@pytest.mark.parametrize("batch", [1, 7, 100, 1000])
-@pytest.mark.parametrize("closed", ["right", "left"])
-def test_streaming_in_batches_of_any_size_equals_one_pass(batch, closed):
-    logits, labels = made()
-    whole = calibration_report(logits, labels, 15, closed, from_logits=True, keys=METRICS)
-    collectors = [StreamingCalibration(15, closed, from_logits=True) for _ in range(2)]
-    for i in range(0, len(labels), batch):
-        collectors[i // batch % 2].update(logits[i : i + batch], labels[i : i + batch])
-    collectors[0].merge(collectors[1])
-    streamed = collectors[0].compute()
-    assert_same(whole, streamed, 1e-12)
-    assert {"ece", "mce", "weighted_mce", "rmsce", "classwise_ece", "nll", "brier"} <= set(streamed)
-
-
-def test_streaming_memory_does_not_grow():
-    collector = StreamingCalibration()
-    sizes = set()
-    for seed in range(5):
-        logits, labels = made(seed=seed)
-        collector.update(logits.softmax(1), labels)
-        tensors = (collector.bins.count, collector._residuals, collector._sums)
-        sizes.add(sum(tensor.numel() for tensor in tensors))
-    assert sizes == {10 + 7 * 10 + 3}
-
-
 @pytest.mark.parametrize("n_bins", [10, 15])
 def test_torchmetrics_agrees(n_bins):
     from torchmetrics.functional.classification import multiclass_calibration_error
@@ -252,10 +228,9 @@ def test_take_gives_the_metrics_of_those_samples():
     taken = Samples(logits, labels, from_logits=True).take(rows)
     direct = Samples(logits[rows], labels[rows], from_logits=True)
     again = Samples(logits, labels, from_logits=True).take(torch.arange(59, -1, -1)).take(59 - rows)
-    for key, metric in METRICS.items():
-        expected = pytest.approx(metric(direct, 10, "right"), abs=1e-12)
-        assert metric(taken, 10, "right") == expected, key
-        assert metric(again, 10, "right") == expected, key
+    expected = pytest.approx(measure(direct, METRICS), abs=1e-12)
+    assert measure(taken, METRICS) == expected
+    assert measure(again, METRICS) == expected
 
 
 def test_a_probability_on_the_threshold_of_tace_takes_part():
@@ -274,16 +249,6 @@ def test_metrics_tell_what_they_are(capsys):
     assert "Expected calibration error" in shown
     assert "Class indices [N]" in shown
     assert all(getattr(metrics, name).__name__ == name for name in METRICS)
-
-
-def test_a_collector_can_begin_anew():
-    probs, labels = torch.tensor([[0.9, 0.1], [0.4, 0.6]]), torch.tensor([1, 1])
-    collector = StreamingCalibration()
-    collector.update(torch.eye(3), torch.arange(3))  # of three classes
-    collector.reset()
-    collector.update(probs, labels)
-    expected = calibration_report(probs, labels)
-    assert collector.compute()["ece"] == pytest.approx(expected["ece"])
 
 
 def test_the_package_shows_what_it_offers():

@@ -20,7 +20,7 @@ from coop_cmp.errors import UserError
 from coop_cmp.metrics import Samples, calibration_report, reliability_bins
 from coop_cmp.report import figures, plots
 from coop_cmp.report.runs import StoredRun, find_runs, paired, pooled
-from coop_cmp.report.summary import figure
+from coop_cmp.report.summary import mean_text
 from coop_cmp.runs import Identity, Predictions, write_predictions, write_results
 from coop_cmp.runs.frame import row_of
 from coop_cmp.runs.records import REQUIRED_METRICS
@@ -212,7 +212,7 @@ def test_curves_show_the_mean_of_the_seeds(tmp_path):
     assert list(twin) == pytest.approx([20.1, 21, 70])
     (deviations,) = axes.containers[0].lines[2]
     low, high = deviations.get_segments()[0][:, 1]
-    assert figure([0.101, 0.301]) == "20.10 ± 14.14", "what a table shows"
+    assert mean_text([0.101, 0.301]) == "20.10 ± 14.14", "what a table shows"
     assert (low, high) == pytest.approx((20.1 - 14.142, 20.1 + 14.142), abs=1e-3)
     assert list(axes.containers[0].lines[0].get_xdata()) == list(axes.get_xticks())
     assert "over 2 seeds per point" in axes.figure.get_suptitle()

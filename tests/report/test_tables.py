@@ -12,19 +12,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from coop_cmp.cli.tables import main
 from coop_cmp.errors import UserError
-from coop_cmp.metrics import calibration_report
 from coop_cmp.report.collect import Collector, Value
 from coop_cmp.report.definitions import TITLES, names, table
 from coop_cmp.report.embedded import EMBEDDED
-from coop_cmp.report.paper import average_notes, figures
+from coop_cmp.report.paper import average_notes, printed_numbers
 from coop_cmp.report.render import Renderer
-from coop_cmp.runs import Difference, Outcomes, compare
+from coop_cmp.runs import Difference, compare
 from coop_cmp.runs.project import Project
-from coop_cmp.runs.resample import METRICS, draws, replicate
 from coop_cmp.runs.run import Run
 from tests.made_runs import finish, finish_with
 
@@ -65,11 +62,11 @@ def lines_of(text: str, label: str, block: str) -> dict[str, list[str]]:
 
 
 def test_every_figure_of_the_paper_is_in_the_package():
-    assert len(figures()) == 1532
-    assert len(set(figures())) == 1532
+    assert len(printed_numbers()) == 1532
+    assert len(set(printed_numbers())) == 1532
     packaged = files("coop_cmp.report").joinpath("paper.csv").read_bytes()
     assert sha256(packaged).hexdigest() == PAPER_SHA256
-    assert {f.table for f in figures()} == set(TITLES)
+    assert {f.table for f in printed_numbers()} == set(TITLES)
 
 
 @pytest.mark.parametrize(
@@ -91,14 +88,16 @@ def test_every_figure_of_the_paper_is_in_the_package():
 )
 def test_figures_read_off_the_paper_by_hand(name, shots, method, dataset, metric, printed):
     labels = (name, shots, method, dataset, metric)
-    found = [f for f in figures() if (f.table, f.shots, f.method, f.dataset, f.metric) == labels]
-    assert [f.printed for f in found] == [printed]
+    found = [
+        f for f in printed_numbers() if (f.table, f.shots, f.method, f.dataset, f.metric) == labels
+    ]
+    assert [f.text for f in found] == [printed]
 
 
 @pytest.mark.parametrize("name", [*TITLES, "figure1"])
 def test_every_table_shows_all_of_the_papers_figures_exactly_once(name):
     shown = [cell.paper for cell in table(name).cells() if cell.paper]
-    assert len(shown) == len(set(shown)) == sum(f.table == name for f in figures())
+    assert len(shown) == len(set(shown)) == sum(f.table == name for f in printed_numbers())
 
 
 def test_averages_that_the_paper_prints_wrongly_are_named():
@@ -278,27 +277,6 @@ def test_methods_tested_on_different_images_are_not_compared(project, capsys):
     text = show(project, "cmp_ablation", capsys)
     assert "not tested on the same images" in text.replace("\n    ", " ")
     assert "*" not in text.split("Percent")[0]
-
-
-@pytest.mark.parametrize("decimals", [9, -1], ids=["all different", "many equal"])
-def test_the_bootstrap_computes_the_same_metrics_as_the_library(decimals):
-    random = np.random.default_rng(0)
-    logits, labels = random.normal(size=(303, 5)) * 3, random.integers(5, size=303)
-    logits = np.sort(logits.round(decimals), axis=1)  # sorted, so that equal ones add up equally
-    probabilities = torch.tensor(logits).softmax(1)
-    confidence, predicted = (part.numpy() for part in probabilities.max(1))
-    names = np.arange(303).astype(np.uint64)
-    nll = -np.log(probabilities.numpy()[np.arange(303), labels])
-    counts = draws(names)[:7]
-    values = replicate(Outcomes(names, labels, predicted, confidence, nll), counts)
-    assert set(values) == set(METRICS)
-    for index, count in enumerate(counts):
-        rows = np.repeat(np.arange(303), count)
-        expected = calibration_report(
-            probabilities[rows], torch.tensor(labels[rows]), keys=list(values)
-        )
-        found = {metric: value[index] for metric, value in values.items()}
-        assert found == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize(

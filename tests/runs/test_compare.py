@@ -1,4 +1,4 @@
-"""coop_cmp/runs/compare.py and resample.py: how sure a difference is."""
+"""coop_cmp/runs/compare.py: how sure a difference is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from coop_cmp.errors import UserError
 from coop_cmp.runs import Comparer, difference, holm
 from coop_cmp.runs.compare import interval
 from coop_cmp.runs.project import Project
-from coop_cmp.runs.resample import REPLICATES, draws
 from coop_cmp.runs.run import Run
 from tests.conftest import ROOT
 from tests.made_runs import finish_with
@@ -82,23 +81,6 @@ def test_holms_correction_against_a_case_by_hand():
     assert math.isnan(holm([0.01, math.nan])[1])
     assert holm([0.6, 0.7]) == [1.0, 1.0]
     assert holm([]) == []
-
-
-def test_an_image_is_drawn_alike_whatever_test_set_it_is_in():
-    random = np.random.default_rng(0)
-    images = random.integers(2**63, size=3000).astype(np.uint64)
-    counts = draws(images)
-    assert counts.shape == (REPLICATES, 3000)
-    assert np.array_equal(draws(images[::-3]), counts[:, ::-3])
-    # Poisson(1): mean and variance 1, as often 0 as 1
-    assert counts.mean() == pytest.approx(1, abs=0.003)
-    assert counts.var() == pytest.approx(1, abs=0.006)
-    assert (counts == 0).mean() == pytest.approx(math.exp(-1), abs=0.002)
-    assert (counts == 1).mean() == pytest.approx(math.exp(-1), abs=0.002)
-    means = counts[:, :1000].mean(1)
-    assert means.std() == pytest.approx(1000**-0.5, rel=0.1), "images are drawn independently"
-    assert abs(np.corrcoef(counts[:, 0], counts[:, 1])[0, 1]) < 0.1
-    assert abs(np.corrcoef(counts[0], counts[1])[0, 1]) < 0.06
 
 
 def test_shifts_of_the_same_pictures_are_drawn_together(tmp_path):

@@ -13,7 +13,7 @@ import coop_cmp.runs.evaluator  # noqa: F401
 from coop_cmp.checkout.twins import add_cmp_config
 from coop_cmp.errors import UserError
 from coop_cmp.metrics import calibration_report
-from coop_cmp.metrics.panel import TOP_LABEL
+from coop_cmp.metrics.records import METRICS
 from coop_cmp.runs import read_outcomes, read_predictions, read_results
 from coop_cmp.runs.records import image_numbers
 
@@ -79,7 +79,7 @@ def test_samples_are_pooled_whatever_the_batches(tmp_path, batch):
     evaluated(configured(tmp_path), logits, labels, batch)
     stored = read_results(tmp_path / "results.json")["metrics"]
     assert stored == pytest.approx(whole, abs=1e-12)
-    assert set(stored) == set(TOP_LABEL)
+    assert set(stored) == {name for name, metric in METRICS.items() if not metric.on_request}
 
 
 def test_a_baseline_leaves_its_record_and_its_predictions(tmp_path):

@@ -79,7 +79,10 @@ def test_a_missing_field_is_named_with_the_path(tmp_path, field):
         (lambda r: r["metrics"].update(brier=math.inf), r"metrics\.brier is inf"),
         (lambda r: r["metrics"].update(ece=None), r"metrics\.ece is not a number"),
         (lambda r: r["metrics"].update(ece="0.1"), r"metrics\.ece is not a number"),
-        (lambda r: r["metrics"].update(accuracy=81.2), r"metrics\.accuracy is 81\.2, not a share"),
+        (
+            lambda r: r["metrics"].update(accuracy=81.2),
+            r"accuracy is 81\.2, not from 0 to 1",
+        ),
         (lambda r: r["seconds"].update(total=math.nan), r"seconds\.total is nan"),
         (lambda r: r["settings"].pop("SEED"), "the setting SEED is missing"),
         (lambda r: r["settings"].update(SEED=2), "were changed by hand"),

@@ -15,7 +15,7 @@ import pytest
 
 import coop_cmp.datasets  # noqa: F401 - registers them
 from coop_cmp.cli.sweep import main
-from coop_cmp.report.summary import figure, summary
+from coop_cmp.report.summary import mean_text, summary
 from coop_cmp.runs.grid import Grid
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
@@ -114,9 +114,9 @@ def test_a_tick_does_not_look_at_every_run(monkeypatch):
 
 
 def test_one_seed_has_no_deviation_and_varying_settings_get_a_column(tmp_path):
-    assert figure([0.5]) == "50.00"
-    assert figure([0.5, 0.52]) == "51.00 ± 1.41"
-    assert figure([0.5, 0.52], "nll") == "0.510 ± 0.014"
+    assert mean_text([0.5]) == "50.00"
+    assert mean_text([0.5, 0.52]) == "51.00 ± 1.41"
+    assert mean_text([0.5, 0.52], "nll") == "0.510 ± 0.014"
     project = Project(ROOT, tmp_path)
     runs = Grid(("digits",), ("CoOp",), shots=(1, 2), seeds=(1,)).runs()
     for run in runs:

@@ -11,11 +11,11 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from coop_cmp.errors import UserError
+from coop_cmp.metrics.records import shown_in
 from coop_cmp.report.page.details import pictures
 from coop_cmp.report.page.missing import Missing, find_missing
 from coop_cmp.report.page.records import mixtures, records, warnings
 from coop_cmp.report.page.rows import Row, rows_of
-from coop_cmp.report.summary import COLUMNS
 from coop_cmp.runs.project import Project
 
 if TYPE_CHECKING:
@@ -52,7 +52,15 @@ def page_data(rows: Sequence[Row], missing: Sequence[Missing], title: str) -> di
     mixed = mixtures(rows)
     return {
         "title": title,
-        "metrics": COLUMNS,
+        "metrics": {
+            metric.name: {
+                "title": metric.heading,
+                "scale": metric.scale,
+                "decimals": metric.decimals,
+                "better": {"higher": 1, "lower": -1, None: 0}[metric.better],
+            }
+            for metric in shown_in("table")
+        },
         "runs": sum(len(row.runs) for row in rows),
         "rows": [{**row.summary(), "mixed": names} for row, names in zip(rows, mixed, strict=True)],
         # Unpacked by the browser when a row is chosen: most of them never are.

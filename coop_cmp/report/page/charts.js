@@ -84,7 +84,7 @@ function bars(values, metric) {
 function valueText(row, metric) {
   const [mean, low, high] = row.values[metric];
   const interval = low === null ? "" : ` (${shown(metric, low)} to ${shown(metric, high)})`;
-  return `${page.metrics[metric]} ${shown(metric, mean)}${interval}`;
+  return `${titled(metric)} ${shown(metric, mean)}${interval}`;
 }
 
 function drawOverview(indices) {

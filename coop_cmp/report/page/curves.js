@@ -88,7 +88,7 @@ function drawCurve(id, over, indices) {
         categoryorder: "array",
         categoryarray: ticks.map(String),
       },
-      yaxis: { title: { text: page.metrics[metric] + (metric === "nll" ? "" : " (%)") } },
+      yaxis: { title: { text: titled(metric) + unit(metric) } },
       showlegend: true,
       legend: BELOW,
     },
@@ -158,7 +158,7 @@ function drawHalves(indices) {
     {
       barmode: "group",
       xaxis: { type: "category" },
-      yaxis: { title: { text: page.metrics[metric] + (metric === "nll" ? "" : " (%)") } },
+      yaxis: { title: { text: titled(metric) + unit(metric) } },
       showlegend: true,
       legend: ABOVE,
     },

@@ -51,7 +51,7 @@ function drawTemperature() {
   const words = `${value}: ECE ${shown("ece", ece[k])} %, NLL ${shown("nll", nll[k])}`;
   byId("cooled").textContent = words;
   byId("temperature").setAttribute("aria-valuetext", words);
-  const filled = centres.map((_, bin) => bin).filter((bin) => count[k][bin] > 0);
+  const filled = count[k].map((_, bin) => bin).filter((bin) => count[k][bin] > 0);
   const accuracy = filled.map((bin) => correct[k][bin] / count[k][bin]);
   const sure = filled.map((bin) => confidence[k][bin] / count[k][bin]);
   drawReliability(filled, accuracy, sure, count[k], value);

@@ -13,16 +13,16 @@ from torch import Tensor
 
 from coop_cmp.errors import UserError
 from coop_cmp.metrics import Samples
-from coop_cmp.metrics.bins import width_bins
+from coop_cmp.metrics.bins import Closed
 from coop_cmp.metrics.ranked import risk_coverage_curve
 from coop_cmp.metrics.samples import BLOCK_ELEMENTS
+from coop_cmp.metrics.weighted import width_bins
 from coop_cmp.report.page.rows import Row
 from coop_cmp.report.runs import StoredRun
 from coop_cmp.runs import OUTCOMES_FILE, Outcomes, Predictions, read_outcomes
 
 TEMPERATURES = tuple(2 ** (step / 10) for step in range(-20, 21))
 """From a quarter to four, with 1 in the middle."""
-N_BINS = 10
 CURVE_POINTS = 101
 MOST_CLASSES = 30
 
@@ -45,7 +45,8 @@ def pictures(row: Row) -> dict[str, Any]:
         problem = ""
     except UserError as error:
         names, problem = [], f"no temperatures: {error}"
-        cooled = {"temperature": [1.0], **_summed([[_samples(*_arrays(one)) for one in outcomes]])}
+        levels = [[_samples(*_arrays(one)) for one in outcomes]]
+        cooled = {"temperature": [1.0], **_summed(levels, row.runs[0].bins)}
     return {
         "problem": problem,
         "images": len(pooled),
@@ -67,7 +68,7 @@ def temperatures(runs: Sequence[StoredRun]) -> dict[str, Any]:
     """Bins pooled over runs, and ECE and NLL as means over runs, at each of ``TEMPERATURES``."""
     by_run = [at_temperatures(run.predictions, TEMPERATURES) for run in runs]
     levels = [[cooled[k] for cooled in by_run] for k in range(len(TEMPERATURES))]
-    return {"temperature": [round(t, 4) for t in TEMPERATURES], **_summed(levels)}
+    return {"temperature": [round(t, 4) for t in TEMPERATURES], **_summed(levels, runs[0].bins)}
 
 
 def at_temperatures(predictions: Predictions, levels: Sequence[float]) -> list[Samples]:
@@ -92,7 +93,7 @@ def at_temperatures(predictions: Predictions, levels: Sequence[float]) -> list[S
     ]
 
 
-def _summed(levels: Iterable[Sequence[Samples]]) -> dict[str, list[Any]]:
+def _summed(levels: Iterable[Sequence[Samples]], bins: tuple[int, Closed]) -> dict[str, list[Any]]:
     """For each level the runs' bins added up, and the means of their errors."""
     found: dict[str, list[Any]] = {
         "count": [],
@@ -102,12 +103,12 @@ def _summed(levels: Iterable[Sequence[Samples]]) -> dict[str, list[Any]]:
         "nll": [],
     }
     for runs in levels:
-        parts = [width_bins(samples, N_BINS, "right") for samples in runs]
+        parts = [width_bins(samples, *bins) for samples in runs]
         total = sum(parts[1:], parts[0])
         found["count"].append([int(value) for value in total.count])
         found["correct"].append([int(value) for value in total.correct_sum])
         found["confidence"].append(_rounded(total.confidence_sum, 2))
-        found["ece"].append(round(float(np.mean([part.ece for part in parts])), 6))
+        found["ece"].append(round(float(np.mean([float(part.ece) for part in parts])), 6))
         found["nll"].append(round(float(np.mean([run.nll.mean() for run in runs])), 5))
     return found
 

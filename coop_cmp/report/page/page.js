@@ -41,7 +41,7 @@ function fillFilters() {
   }
   byId("curve-metric").replaceChildren(
     ...METRICS.map((name) =>
-      element("option", { value: name, selected: name === "ece" }, page.metrics[name]),
+      element("option", { value: name, selected: name === "ece" }, titled(name)),
     ),
   );
 }

@@ -4,12 +4,21 @@ const OVER = "#d55e00",
   UNDER = "#56b4e9",
   RIGHT = "#0072b2",
   WRONG = "#e69f00";
-const centres = Array.from({ length: 10 }, (_, k) => (k + 0.5) / 10);
-const ranges = centres.map((_, k) => `${k / 10} to ${(k + 1) / 10}`);
+
+/* The bins of confidence of a row: how wide, their centres, their ranges in words. */
+function binsOf(count) {
+  const edge = (k) => Number((k / count.length).toFixed(4));
+  return {
+    width: 1 / count.length,
+    centres: count.map((_, k) => (k + 0.5) / count.length),
+    ranges: count.map((_, k) => `${edge(k)} to ${edge(k + 1)}`),
+  };
+}
 
 const cut = (name) => ([...name].length > 24 ? `${[...name].slice(0, 23).join("")}…` : name);
 
 function drawReliability(filled, accuracy, sure, count, value) {
+  const { width, centres, ranges } = binsOf(count);
   const x = filled.map((bin) => centres[bin]),
     gap = sure.map((s, i) => s - accuracy[i]);
   const text = filled.map(
@@ -19,7 +28,7 @@ function drawReliability(filled, accuracy, sure, count, value) {
   const bar = {
     type: "bar",
     x,
-    width: 0.1,
+    width,
     hoverinfo: "text",
     hovertext: text,
     marker: { line: { width: 1, color: cssColour("--back") } },
@@ -49,7 +58,7 @@ function drawReliability(filled, accuracy, sure, count, value) {
       name: "predictions",
       x: centres,
       y: count,
-      width: 0.1,
+      width,
       yaxis: "y2",
       hoverinfo: "y",
       marker: { color: "#8c8c8c" },
@@ -82,6 +91,7 @@ function drawReliability(filled, accuracy, sure, count, value) {
 }
 
 function drawConfidences(count, correct, value) {
+  const { centres, ranges } = binsOf(count);
   const wrong = count.map((number, bin) => number - correct[bin]);
   const bar = (name, y, color, shape) => ({
     type: "bar",
@@ -106,7 +116,7 @@ function drawConfidences(count, correct, value) {
       legend: ABOVE,
     },
     csv,
-    `${total(correct)} right and ${total(wrong)} wrong; of the wrong ones ${total(wrong.slice(8))} are at least 80 % sure.`,
+    `${total(correct)} right and ${total(wrong)} wrong; of the wrong ones ${total(wrong.filter((_, bin) => bin / count.length >= 0.8))} are at least 80 % sure.`,
   );
 }
 

@@ -11,8 +11,9 @@ from statistics import stdev
 from typing import TYPE_CHECKING, Any
 
 from coop_cmp.errors import UserError
+from coop_cmp.metrics.records import shown_in
 from coop_cmp.report.runs import FREE_OVER, StoredRun
-from coop_cmp.report.summary import COLUMNS, counterparts, plain_runs
+from coop_cmp.report.summary import counterparts, plain_runs
 from coop_cmp.runs import PREDICTIONS_FILE, Comparer, Difference, corrected
 from coop_cmp.runs.frame import LABELS, is_setting
 
@@ -113,7 +114,7 @@ def rows_of(frame: pd.DataFrame, intervals: bool = True) -> list[Row]:
         pairs = counterparts(row.facts, plain)
         row.baseline = places[pairs[0][1]["group"]] if pairs else None
         _measure(row, pairs, comparer if intervals else None)
-    for metric in COLUMNS:
+    for metric in (metric.name for metric in shown_in("table")):
         family = [row for row in rows if metric in row.changes]
         changes = corrected(row.changes[metric] for row in family)
         for row, change in zip(family, changes, strict=True):
@@ -129,7 +130,7 @@ def _stored(fact: dict[str, Any]) -> StoredRun:
 
 def _measure(row: Row, pairs: Sequence[tuple[Any, Any]], comparer: Comparer | None) -> None:
     """Fill in a row's values and changes; without outcomes to resample, without intervals."""
-    for metric in COLUMNS:
+    for metric in (metric.name for metric in shown_in("table")):
         plain = Difference(_mean(fact[metric] for fact in row.facts), seeds=len(row.facts))
         row.values[metric] = plain
         if pairs:

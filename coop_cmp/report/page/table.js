@@ -82,7 +82,7 @@ function head() {
     "tr",
     {},
     ...cells,
-    ...METRICS.map((name) => headCell(name, page.metrics[name], `${name} change`)),
+    ...METRICS.map((name) => headCell(name, titled(name), `${name} change`)),
   );
 }
 

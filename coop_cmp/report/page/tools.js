@@ -2,7 +2,6 @@
 /* What all parts share: the data, elements made of text alone, numbers for people, files. */
 const page = JSON.parse(document.getElementById("data").textContent);
 const METRICS = Object.keys(page.metrics);
-const LARGE_IS_GOOD = new Set(["accuracy"]);
 
 const byId = (id) => document.getElementById(id);
 
@@ -22,11 +21,12 @@ function element(tag, attributes = {}, ...children) {
 const plain = (text) =>
   String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
-const scale = (metric) => (metric === "nll" ? 1 : 100);
-const digits = (metric) => (metric === "nll" ? 3 : 2);
+const scale = (metric) => page.metrics[metric].scale;
+const titled = (metric) => page.metrics[metric].title;
+const unit = (metric) => (scale(metric) === 100 ? " (%)" : "");
 
 function shown(metric, value, signed = false) {
-  const text = (scale(metric) * value).toFixed(digits(metric));
+  const text = (scale(metric) * value).toFixed(page.metrics[metric].decimals);
   const bare = Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−");
   return signed && value >= 0 && Number(text) !== 0 ? `+${bare}` : bare;
 }
@@ -47,7 +47,7 @@ function setting(row) {
 function verdict(metric, change, together) {
   const p = change[together ? 4 : 3];
   if (p === null || p >= 0.05 || Number(shown(metric, change[0]).replace("−", "-")) === 0) return 0;
-  return change[0] > 0 === LARGE_IS_GOOD.has(metric) ? 1 : -1;
+  return Math.sign(change[0]) * page.metrics[metric].better;
 }
 
 async function unpack(index) {
