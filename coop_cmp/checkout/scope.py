@@ -139,9 +139,10 @@ class CMPenalty(TermScope):
     """
 
     def __init__(self, lam: float = 0.01, form: Form = "ratio", eps: float = 1e-10) -> None:
-        # Values are not checked: cross-entropy has checked the labels, and a NaN must reach the
-        # trainer's own test for it.
-        super().__init__("CMP", lam, form=form, eps=eps, validate=False)
+        super().__init__("CMP", lam, form=form, eps=eps)
+        # Logits and labels are not checked: cross-entropy has checked the labels, and a NaN must
+        # reach the trainer's own test for it.
+        self.settings["validate"] = False
 
 
 def _with_terms(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 from coop_cmp.checkout.scope import CMPenalty, TermScope
@@ -11,8 +10,6 @@ from coop_cmp.config import read
 from coop_cmp.config.resolve import add_settings
 from coop_cmp.errors import UserError, closest
 from coop_cmp.losses.names import TERMS, WEIGHT, settings_of, split_trainer, twin_of
-
-penalty_logits = nullcontext  # for trainers/proda.py, as plug_all below
 
 
 def plug(trainer_class: type[Any], register: bool = True, term: str = "CMP") -> type[Any]:
@@ -79,13 +76,6 @@ def plug(trainer_class: type[Any], register: bool = True, term: str = "CMP") -> 
 
         TRAINER_REGISTRY.register(Twin)
     return Twin
-
-
-def plug_all(trainer_class: type[Any]) -> type[Any]:
-    """Register the twins of a trainer of this project with every term."""
-    for term in TERMS:
-        plug(trainer_class, term=term)
-    return trainer_class
 
 
 def twins(trainers: list[str]) -> dict[str, str]:
