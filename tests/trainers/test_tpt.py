@@ -15,8 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from coop_cmp.checkout.plugin import twins
-from coop_cmp.checkout.twins import plug
+from coop_cmp.checkout.twins import plug, twins
 from coop_cmp.clip import LoadedCLIP, many_views
 from coop_cmp.config.resolve import resolve
 from coop_cmp.errors import UserError
