@@ -14,8 +14,7 @@ from torch import Tensor
 
 from coop_cmp.checkout.named_logits import penalty_logits
 from coop_cmp.checkout.scope import TermScope
-from coop_cmp.config import read
-from coop_cmp.config.resolve import add_settings
+from coop_cmp.config import add_settings, read
 from coop_cmp.errors import UserError, closest
 from coop_cmp.losses.cmp import Form, cmp_loss
 from coop_cmp.losses.names import TERMS, WEIGHT, settings_of, twin_of

@@ -356,7 +356,7 @@ def test_a_trainer_whose_cross_entropy_is_out_of_sight_is_an_error():
 @pytest.mark.parametrize(
     ("cmp", "words"),
     [
-        ({"LAMBDA": -1.0}, r"TRAINER.CMP.LAMBDA must be a number from 0, got -1.0"),
+        ({"LAMBDA": -1.0}, r"TRAINER.CMP.LAMBDA must be a number >= 0, got -1.0"),
         ({"LAMBDA": math.nan}, "got nan"),
         ({"FORM": "logs"}, 'TRAINER.CMP.FORM must be .* did you mean "log"'),
         ({"EPS": 0.0}, "TRAINER.CMP.EPS must be"),
