@@ -273,8 +273,6 @@ class PromptTrainer(FeatureTrainer):
 
     def facts(self, split: str | None = None) -> dict[str, Any]:
         """What is stored beside the metrics of a split."""
-        views = self.cfg.INPUT.CACHED_VIEWS if self.trainable else 0
-        cached = [f"trained on {views} cached views of each image"] if views else []
         return {
             "weights": self.weights,
             "checkpoint": learned_digest(self.learner) if self.trainable else None,
@@ -282,7 +280,7 @@ class PromptTrainer(FeatureTrainer):
             "device": self.device,
             "precision": self.precision,
             "sizes": {"train": len(self.dm.dataset.train_x), "trainable": self.trainable},
-            "notes": [*getattr(self.dm.dataset, "notes", []), *cached],
+            "notes": [*getattr(self.dm.dataset, "notes", [])],
         }
 
     def image_names(self, split: str | None = None) -> list[str]:

@@ -36,9 +36,6 @@ declare(
     SHARED_VIEWS=flag(
         False, "encode the views of an epoch once for all runs with the same seed and transforms"
     ),
-    CACHED_VIEWS=integer(
-        0, "fixed views of each training image; 0: a fresh one each time", low=0, high=10000
-    ),
 )
 declare(
     "DATASET",

@@ -131,7 +131,7 @@ def assign(tree: Any, key: str, value: Any) -> None:
     node[name] = value
 
 
-def add_settings(tree: Any, under: str = "", settings: Mapping[str, Setting] = SETTINGS) -> None:
+def add_settings(tree: Any, under: str = "", settings: Mapping[str, Setting] | None = None) -> None:
     """Add the settings that a config tree does not have, with their defaults.
 
     Args:
@@ -140,7 +140,7 @@ def add_settings(tree: Any, under: str = "", settings: Mapping[str, Setting] = S
         settings: The settings by key; all that are declared unless given.
     """
     known = flatten(tree)
-    for key, setting in settings.items():
+    for key, setting in (SETTINGS if settings is None else settings).items():
         if key not in known and f"{key}.".startswith(f"{under}." if under else ""):
             assign(tree, key, deepcopy(setting.default))
 
