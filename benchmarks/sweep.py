@@ -4,10 +4,10 @@
 
 The embedded model and data set. Separate runs are calls of train.py, one after the other, without
 the feature store, on all threads. The sweeps start with an empty store and run side by side on one
-thread each, forked from one process: the second row has the gain from that alone. All rows but the
-last have the same fresh augmentation; shared views are encoded once per seed and epoch. Cached
-views are another protocol: the metrics of both are shown. GFLOP are those of the image tower, from
-the number of images that a run's settings make it encode; the text side is the same in all rows.
+thread each, forked from one process: the second row has the gain from that alone. All rows have the
+same augmentation; shared views are encoded once per seed and epoch. GFLOP are those of the image
+tower, from the number of images that a run's settings make it encode; the text side is the same in
+all rows.
 """
 
 from __future__ import annotations
@@ -29,16 +29,14 @@ from common import ROOT, count_flops, environment, parser_of, report
 
 from coop_cmp.cli import train
 from coop_cmp.clip import add_models, load_clip
-from coop_cmp.features.views import PART
+from coop_cmp.features.loaders import EPOCH_VIEWS
 
-VIEWS = 10
 LAMBDAS = ["0.001", "0.01", "0.05", "0.1", "0.5", "1.0"]
 # Way: the option of a sweep; none for separate runs.
 WAYS = {
     "separate runs": "",
     "sweep, every run for itself": "INPUT.SHARED_VIEWS=False MODEL.FEATURE_STORE=",
     "sweep, shared views": "INPUT.SHARED_VIEWS=True",
-    "sweep, cached views": f"INPUT.CACHED_VIEWS={VIEWS}",
 }
 
 
@@ -143,10 +141,9 @@ def images_encoded(args: Any) -> dict[str, int]:
     images, seeds = len(data.train_x), len(args.seeds)
     steps = cfg.OPTIM.MAX_EPOCH * (images // batch)
     fresh = seeds * len(args.lambdas) * (steps * batch + len(data.test))
-    part = max(1, PART // images)  # epochs that are encoded at once
+    part = max(1, EPOCH_VIEWS // images)  # epochs that are encoded at once
     shared = seeds * -(-cfg.OPTIM.MAX_EPOCH // part) * part * images + len(data.test)
-    cached = seeds * VIEWS * images + len(data.test)
-    return dict(zip(WAYS, (fresh, fresh, shared, cached), strict=True))
+    return dict(zip(WAYS, (fresh, fresh, shared), strict=True))
 
 
 def flops_per_image() -> int:
@@ -187,7 +184,7 @@ def main() -> None:
         }
         for way in WAYS
     ]
-    report(args, rows, views=VIEWS)
+    report(args, rows)
 
 
 if __name__ == "__main__":

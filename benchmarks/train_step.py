@@ -1,4 +1,4 @@
-"""One training step: as the CoOp codebase does it, with the shared prefix, and on cached views.
+"""One training step: as the CoOp codebase does it, with the shared prefix, and on stored features.
 
     python benchmarks/train_step.py [--json FILE] [--threads 2] [--rounds 3]
 
@@ -36,7 +36,7 @@ from coop_cmp.clip import TextEncoder, context_layout
 WAYS = {
     "CoOp codebase": ("naive", True),
     "shared prefix": ("shared", True),
-    "shared prefix, cached views": ("shared", False),
+    "shared prefix, stored features": ("shared", False),
 }
 # Method: images of a batch, classes, learned vectors, prompts of each image's own.
 METHODS = {"CoOp": (32, 100, 16, False), "CoCoOp": (4, 50, 4, True)}

@@ -34,15 +34,24 @@ from coop_cmp.cli.sweep import main as sweep
 sys.exit(sweep(sys.argv[1:]) or plugin(["--list"]))
 """
 
+BOUNDED = """
+from coop_cmp.config import declare, integer
+
+DEEPEST = 9
+declare("TRAINER.BOUNDED", DEPTH=integer(1, "layers", low=1, high=DEEPEST))
+"""
+
 
 def test_a_trainer_is_one_file(tmp_path):
     checkout = tmp_path / "checkout"
     checkout.mkdir()
-    for name in ("datasets", "configs", "coop_cmp"):
+    for name in ("datasets", "configs"):
         (checkout / name).symlink_to(ROOT / name)
     shutil.copy(ROOT / "train.py", checkout)
-    shutil.copytree(ROOT / "trainers", checkout / "trainers")
+    for name in ("coop_cmp", "trainers"):  # the trainers that count lie beside the package
+        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("*.pyc"))
     (checkout / "trainers/taskres.py").write_text(TRAINER)
+    (checkout / "trainers/bounded.py").write_text(BOUNDED)
     output = tmp_path / "out"
     arguments = (
         "--datasets", "digits", "--shots", "1", "--seeds", "1", "--trainers", "TaskRes",

@@ -22,7 +22,7 @@ from coop_cmp.clip import (
     check_text_encoder,
     load_clip,
 )
-from coop_cmp.config.resolve import check_cfg
+from coop_cmp.config import check_cfg
 from coop_cmp.devices import activation_budget, choose_device, suit_convolutions, to_device
 from coop_cmp.errors import UserError
 from coop_cmp.runs.identity import flatten, identify
@@ -297,8 +297,6 @@ class PromptTrainer(FeatureTrainer):
 
     def facts(self, split: str | None = None) -> dict[str, Any]:
         """What is stored beside the metrics of a split."""
-        views = self.cfg.INPUT.CACHED_VIEWS if self.trainable else 0
-        cached = [f"trained on {views} cached views of each image"] if views else []
         return {
             "weights": self.weights,
             "checkpoint": learned_digest(self.learner) if self.trainable else None,
@@ -306,7 +304,7 @@ class PromptTrainer(FeatureTrainer):
             "device": self.device,
             "precision": self.precision,
             "sizes": {"train": len(self.dm.dataset.train_x), "trainable": self.trainable},
-            "notes": [*getattr(self.dm.dataset, "notes", []), *cached],
+            "notes": [*getattr(self.dm.dataset, "notes", [])],
         }
 
     def image_names(self, split: str | None = None) -> list[str]:

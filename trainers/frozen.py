@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from coop_cmp.errors import DataError, UserError
-from coop_cmp.features.epochs import seeded_views
-from coop_cmp.features.views import FrozenFeatures
+from coop_cmp.features.loaders import FeatureLoaders
+from coop_cmp.features.views import seeded_views
 
 
 class FeatureTrainer(TrainerX):
@@ -31,10 +31,10 @@ class FeatureTrainer(TrainerX):
         raise NotImplementedError
 
     @cached_property
-    def features(self) -> FrozenFeatures | None:
+    def features(self) -> FeatureLoaders | None:
         """What serves features; None if they change in training."""
         if self.model.frozen_image_tower:
-            return FrozenFeatures(self.cfg, self.model.visual, self.encode_image, self.precision)
+            return FeatureLoaders(self.cfg, self.model.visual, self.encode_image, self.precision)
         if self.cfg.MODEL.FEATURE_STORE:
             print(f"Feature store: not for {type(self).__name__}, which changes image features")
         return None
@@ -70,8 +70,7 @@ class FeatureTrainer(TrainerX):
         cfg, loader = self.cfg, self.train_loader_x
         if cfg.INPUT.UPRIGHT and not hasattr(getattr(loader, "dataset", None), "read"):
             raise UserError("INPUT.UPRIGHT needs the engine of this project: pip install ./engine")
-        seeded = cfg.INPUT.VIEW_SEED == "image" and not cfg.INPUT.CACHED_VIEWS
-        if seeded and isinstance(loader, DataLoader):
+        if cfg.INPUT.VIEW_SEED == "image" and isinstance(loader, DataLoader):
             self.train_loader_x = seeded_views(loader, self.cfg.OPTIM.MAX_EPOCH, cfg.SEED)
             self.epoch_sampler = self.train_loader_x.batch_sampler
 
@@ -84,17 +83,11 @@ class FeatureTrainer(TrainerX):
         """Replace training images by features, if the settings ask for it."""
         self.need_validation()
         super().before_train()
-        views = self.cfg.INPUT.CACHED_VIEWS
-        if self.cfg.INPUT.SHARED_VIEWS and not views:
+        if self.cfg.INPUT.SHARED_VIEWS:
             if self.features is not None:
                 self.train_loader_x = self.features.shared_loader(self.train_loader_x)
             else:
                 print(f"Shared views: not for {type(self).__name__}, which changes image features")
-        if views and self.features is None:
-            name = type(self).__name__
-            raise UserError(f"INPUT.CACHED_VIEWS must be 0 for {name}: it changes image features")
-        if views and self.features is not None:
-            self.train_loader_x = self.features.train_loader(self.train_loader_x, views)
 
     def resume_model_if_exist(self, directory: str) -> int:
         """Continue a run; one whose images were drawn without a seed cannot be continued."""

@@ -36,7 +36,7 @@ from coop_cmp.config import (
     text,
 )
 from coop_cmp.errors import UserError
-from coop_cmp.features.many_views import ViewFeatures
+from coop_cmp.features.loaders import ManyViewsLoaders
 from coop_cmp.runs.identity import read_identity
 
 from .base import PromptedCLIP, PromptTrainer
@@ -277,10 +277,10 @@ class TPT(PromptTrainer):
         return TunedCLIP(self.cfg, clip, classnames, self.term())
 
     @cached_property
-    def features(self) -> ViewFeatures:
+    def features(self) -> ManyViewsLoaders:
         """What serves the views of test images."""
         node = self.cfg.TRAINER.TPT
-        return ViewFeatures(
+        return ManyViewsLoaders(
             self.cfg,
             self.model.visual,
             self.encode_image,

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coop_cmp.checkout.scope import CMPenalty, TermScope
-from coop_cmp.config import read
-from coop_cmp.config.resolve import add_settings
+from coop_cmp.config import add_settings, read
 from coop_cmp.errors import UserError, closest
 from coop_cmp.losses.names import TERMS, WEIGHT, settings_of, split_trainer, twin_of
 

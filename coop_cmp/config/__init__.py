@@ -2,33 +2,33 @@
 
 Config files, command lines, grids, the trainers' own checks, ``--help`` and docs/settings.md read
 it. A method, a loss term or a data set declares its settings in its own file (`declare_trainer`,
-`declare`). Nothing here needs torch.
+`declare`); they are known once that file is imported.
 """
 
-from coop_cmp.config import common
-from coop_cmp.config.kinds import (
-    Setting,
-    Template,
-    choice,
-    flag,
-    integer,
-    literal,
-    number,
-    several,
-    text,
-)
+from coop_cmp.config import dassl_keys, own  # noqa: F401  (declares what all methods share)
 from coop_cmp.config.registry import (
     METHODS,
     PRECISIONS,
     SETTINGS,
     Method,
+    add_settings,
+    check_cfg,
     declare,
     declare_trainer,
+    flatten,
     is_free,
     read,
     read_all,
-    read_declarations,
-    unknown,
+)
+from coop_cmp.config.setting import (
+    Setting,
+    choice,
+    flag,
+    integer,
+    number,
+    row,
+    several,
+    text,
 )
 
 __all__ = [
@@ -37,20 +37,19 @@ __all__ = [
     "SETTINGS",
     "Method",
     "Setting",
-    "Template",
+    "add_settings",
+    "check_cfg",
     "choice",
-    "common",
     "declare",
     "declare_trainer",
     "flag",
+    "flatten",
     "integer",
     "is_free",
-    "literal",
     "number",
     "read",
     "read_all",
-    "read_declarations",
+    "row",
     "several",
     "text",
-    "unknown",
 ]

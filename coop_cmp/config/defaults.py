@@ -41,12 +41,12 @@ FEW_SHOT: dict[str, Any] = {
 
 
 def method_of(trainer: str) -> Method | None:
-    """What was declared for a trainer; for a twin, such as CoOp_CMP, for its baseline."""
+    """Return what was declared for a trainer; for a variant such as CoOp_CMP, its baseline's."""
     return METHODS.get(trainer) or METHODS.get(trainer.rpartition("_")[0])
 
 
 def run_defaults(trainer: str, backbone: str, models: Path) -> dict[str, Any]:
-    """The settings of a method that has no config file, on any backbone.
+    """Return the settings of a method that has no config file, on any backbone.
 
     Args:
         trainer: The method's name.
@@ -60,7 +60,7 @@ def run_defaults(trainer: str, backbone: str, models: Path) -> dict[str, Any]:
 
 
 def image_size(backbone: str, models: Path) -> tuple[int, int] | None:
-    """Height and width of the model's images; None for a name that open_clip does not know."""
+    """Return height and width of the model's images; None if open_clip has no such model."""
     name = OPENAI_NAMES.get(backbone, backbone)
     for folder in _config_folders(models):
         path = folder / f"{name}.json"
@@ -82,7 +82,7 @@ def check_backbone(backbone: str, models: Path) -> None:
 
 
 def _config_folders(models: Path) -> list[Path]:
-    """Where model configs are: the bundled ones, then those of open_clip."""
+    """Return where model configs are: the bundled ones, then those of open_clip."""
     package = importlib.util.find_spec("open_clip")  # not imported: that would load torch
     installed = getattr(package, "submodule_search_locations", None) or ()
     return [models, *(Path(place, "model_configs") for place in installed)]

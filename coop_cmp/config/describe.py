@@ -5,14 +5,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 
-from coop_cmp.config.kinds import Setting, Text
 from coop_cmp.config.registry import SETTINGS
+from coop_cmp.config.setting import Setting
 
 
 def help_text() -> str:
-    """All settings with their defaults, a line or two each."""
-    lines = ["settings, each given as KEY VALUE; the default stands behind the key:"]
-    for key, setting in SETTINGS.items():
+    """Return all settings with their defaults, a line or two each."""
+    lines = ["settings, each given as KEY VALUE; the default stands after the key:"]
+    for key, setting in _by_node(SETTINGS):
         lines.append(f"  {key} {_default(setting)}")
         lines += textwrap.wrap(
             _meaning(setting), 92, initial_indent=" " * 6, subsequent_indent=" " * 6
@@ -21,12 +21,17 @@ def help_text() -> str:
 
 
 def page(settings: Mapping[str, Setting]) -> str:
-    """A table in Markdown."""
+    """Return a table in Markdown."""
     lines = ["| key | default | meaning |", "|---|---|---|"]
-    for key, setting in settings.items():
+    for key, setting in _by_node(settings):
         mark = " \\*" if setting.free else ""
         lines.append(f"| `{key}`{mark} | `{_default(setting)}` | {_meaning(setting)} |")
     return "\n".join(lines)
+
+
+def _by_node(settings: Mapping[str, Setting]) -> list[tuple[str, Setting]]:
+    """Return the settings in alphabetical order, those of a node together."""
+    return sorted(settings.items(), key=lambda item: item[0].rpartition(".")[::2])
 
 
 def _default(setting: Setting) -> str:
@@ -34,4 +39,4 @@ def _default(setting: Setting) -> str:
 
 
 def _meaning(setting: Setting) -> str:
-    return setting.doc if type(setting) is Text else f"{setting.doc} ({setting.expected})"
+    return setting.doc if setting.expected == "text" else f"{setting.doc} ({setting.expected})"

@@ -1,16 +1,14 @@
-"""All settings by key, and how a file of a method, a loss term or a data set declares its own."""
+"""All settings by key: how a file declares its own, and how values and config trees are read."""
 
 from __future__ import annotations
 
-import ast
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from coop_cmp.config import kinds
-from coop_cmp.config.kinds import Setting
+from coop_cmp.config.setting import Setting
 from coop_cmp.errors import UserError, closest
 
 SETTINGS: dict[str, Setting] = {}
@@ -35,20 +33,25 @@ class Method:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
-def declare(node: str, **settings: Setting) -> None:
+def declare(node: str, **settings: Setting) -> dict[str, Setting]:
     """Declare the settings of a config node, e.g. ``declare("TRAINER.CMP", LAMBDA=number(...))``.
 
-    The call stands at the top level of its file and uses nothing but literals and the names of
-    `coop_cmp.config`, so that `read_declarations` can take it up without importing the file.
+    Returns:
+        The settings by key.
+
+    Raises:
+        ValueError: A default is not what its setting takes, or a key is declared differently
+            elsewhere.
     """
-    for name, setting in settings.items():
-        key = f"{node}.{name}" if node else name
+    declared = {f"{node}.{name}" if node else name: s for name, s in settings.items()}
+    for key, setting in declared.items():
         try:
             setting.read(setting.default)
         except ValueError as error:
             raise ValueError(f"{key}: its default is not {setting.expected}") from error
         if SETTINGS.setdefault(key, setting) != setting:
             raise ValueError(f"{key} is declared twice, in different ways")
+    return declared
 
 
 def declare_trainer(
@@ -66,44 +69,22 @@ def declare_trainer(
         trains: False for a method that learns nothing.
         defaults: Other keys whose defaults it changes, where no config file is given.
     """
-    changed = {
-        key: read(key, value, f"defaults of {name}") for key, value in (defaults or {}).items()
-    }
-    method = Method(name, node or name.upper(), trains, changed)
+    method = Method(
+        name, node or name.upper(), trains, read_all(defaults or {}, f"defaults of {name}")
+    )
     declare(f"TRAINER.{method.node}", **settings)
     if METHODS.setdefault(name, method) != method:
         raise ValueError(f"the trainer {name} is declared twice, in different ways")
     return method
 
 
-def read_declarations(*folders: Path) -> None:
-    """Take up what the Python files of some folders declare, without importing them.
-
-    Only the calls of `declare` and `declare_trainer` are run, not what is around them: a sweep or a
-    table knows every setting at once, where importing the methods loads torch for seconds.
-    """
-    offered = {name: getattr(kinds, name) for name in vars(kinds) if not name.startswith("_")}
-    offered |= {"declare": declare, "declare_trainer": declare_trainer, "PRECISIONS": PRECISIONS}
-    for file in sorted(file for folder in folders for file in folder.glob("*.py")):
-        try:
-            tree = ast.parse(file.read_bytes())
-        except (SyntaxError, ValueError) as error:
-            raise UserError(f"{file}: not Python ({error})") from error
-        for statement in tree.body:
-            call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
-            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-                continue
-            if call.func.id in ("declare", "declare_trainer"):
-                eval(compile(ast.Expression(call), str(file), "eval"), offered)
-
-
 def is_free(key: str) -> bool:
-    """Whether the setting cannot change a number of a run's results."""
+    """Return whether the setting cannot change a number of a run's results."""
     return key in SETTINGS and SETTINGS[key].free
 
 
 def read(key: str, value: Any, where: str = "") -> Any:
-    """``value`` as the kind of ``key``.
+    """Return ``value`` as the kind of ``key``.
 
     Args:
         where: What the value stands in, for the message.
@@ -113,7 +94,7 @@ def read(key: str, value: Any, where: str = "") -> Any:
     """
     prefix = f"{where}: " if where else ""
     if key not in SETTINGS:
-        raise UserError(f"{prefix}{unknown(key, SETTINGS)}")
+        raise UserError(f'{prefix}there is no config key "{key[:100]}"{closest(key, SETTINGS)}')
     setting = SETTINGS[key]
     try:
         return setting.read(value)
@@ -128,6 +109,44 @@ def read_all(options: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     return {str(key): read(str(key), value, where) for key, value in options.items()}
 
 
-def unknown(key: str, known: Iterable[str]) -> str:
-    """The message for a key that there is not."""
-    return f'there is no config key "{key[:100]}"{closest(key, known)}'
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the leaves of a config tree by their keys."""
+    leaves: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            leaves |= flatten(value, f"{prefix}{name}.")
+        else:
+            leaves[f"{prefix}{name}"] = value
+    return leaves
+
+
+def assign(tree: Any, key: str, value: Any) -> None:
+    """Set the leaf ``key`` of a config tree, and make the nodes above it."""
+    *path, name = key.split(".")
+    node = tree
+    for part in path:
+        if part not in node:
+            node[part] = type(tree)()
+        node = node[part]
+    node[name] = value
+
+
+def add_settings(tree: Any, under: str = "", settings: Mapping[str, Setting] | None = None) -> None:
+    """Add the settings that a config tree does not have, with their defaults.
+
+    Args:
+        tree: Dassl's tree, of any version.
+        under: Only settings below this node, such as ``TRAINER.CMP``.
+        settings: The settings by key; all that are declared unless given.
+    """
+    known = flatten(tree)
+    for key, setting in (SETTINGS if settings is None else settings).items():
+        if key not in known and f"{key}.".startswith(f"{under}." if under else ""):
+            assign(tree, key, deepcopy(setting.default))
+
+
+def check_cfg(tree: Any, under: str = "") -> None:
+    """Refuse a config tree in which a declared setting has a value that it does not take."""
+    for key, value in flatten(tree).items():
+        if key in SETTINGS and f"{key}.".startswith(f"{under}." if under else ""):
+            read(key, value)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import yaml
+from dassl.config import get_cfg_default
 from yacs.config import CfgNode
 
-from coop_cmp.config import SETTINGS, literal, read
 from coop_cmp.config.defaults import run_defaults
+from coop_cmp.config.registry import SETTINGS, add_settings, assign, flatten, read
+from coop_cmp.config.setting import literal
 from coop_cmp.errors import UserError
 
 YAML = (".yaml", ".yml")
@@ -23,7 +24,7 @@ def resolve(
     given: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> CfgNode:
-    """All settings of a run.
+    """Return all settings of a run.
 
     The data set's file comes first, then the method's, then flags, then options. A method without
     a file takes its own defaults and those of the backbone.
@@ -37,8 +38,6 @@ def resolve(
     Raises:
         UserError: A file cannot be read, or a key or a value is wrong.
     """
-    from dassl.config import get_cfg_default
-
     cfg = get_cfg_default()
     extend_cfg(cfg)
     layers: dict[str, Any] = {}
@@ -54,9 +53,9 @@ def resolve(
             defaults |= read_file(cfg, str(own))
         layers = defaults | layers
     for key, value in layers.items():
-        _assign(cfg, key, value)
-    cfg.OPTIM.MAX_EPOCH = epochs(dict(_leaves(cfg)), options)
-    if cfg.SEED < 0:  # views can depend on no seed, and the run says so
+        assign(cfg, key, value)
+    cfg.OPTIM.MAX_EPOCH = epochs(flatten(cfg), options)
+    if cfg.SEED < 0:  # there is no seed for views to depend on, and the record says so
         cfg.INPUT.VIEW_SEED = "stream"
     return cfg
 
@@ -67,28 +66,8 @@ def extend_cfg(cfg: CfgNode) -> None:
     cfg.TEST.EVALUATOR = SETTINGS["TEST.EVALUATOR"].default
 
 
-def add_settings(cfg: Any, under: str = "") -> None:
-    """Add the declared settings that a tree does not have, with their defaults.
-
-    Args:
-        cfg: Dassl's tree, of any version.
-        under: Only settings below this node, such as ``TRAINER.CMP``.
-    """
-    for key, setting in SETTINGS.items():
-        if not f"{key}.".startswith(f"{under}." if under else ""):
-            continue
-        *path, name = key.split(".")
-        node = cfg
-        for part in path:
-            if part not in node:
-                node[part] = type(cfg)()
-            node = node[part]
-        if name not in node:
-            node[name] = deepcopy(setting.default)
-
-
 def read_file(cfg: CfgNode, path: str, option: str = "--config-file") -> dict[str, Any]:
-    """The settings of a yaml file by key; a mistake in it is reported with its path."""
+    """Return the settings of a yaml file by key; a mistake in it is reported with its path."""
     if Path(path).suffix not in YAML:
         raise UserError(f'{option}: expected a {" or ".join(YAML)} file, got "{path}"')
     try:
@@ -106,20 +85,19 @@ def read_file(cfg: CfgNode, path: str, option: str = "--config-file") -> dict[st
 def merge_file(cfg: CfgNode, path: str, option: str) -> None:
     """Merge a yaml file; a mistake in it is reported with its path."""
     for key, value in read_file(cfg, path, option).items():
-        _assign(cfg, key, value)
+        assign(cfg, key, value)
 
 
 def pairs(options: Sequence[str]) -> dict[str, str]:
-    """``KEY VALUE KEY VALUE ...`` as a mapping."""
+    """Return ``KEY VALUE KEY VALUE ...`` as a mapping."""
     if len(options) % 2:
         raise UserError(f"options come in pairs KEY VALUE; there is no value for {options[-1]}")
     return dict(zip(options[::2], options[1::2], strict=True))
 
 
 def read_value(cfg: CfgNode, key: str, value: Any, where: str = "") -> Any:
-    """A value as the kind of its key: as declared, or else as the tree's own value is."""
-    known = dict(_leaves(cfg))
-    if key in SETTINGS or key not in known:
+    """Return a value as the kind of its key: as declared, or else as the tree's own value is."""
+    if key in SETTINGS or key not in (known := flatten(cfg)):
         return read(key, value, where)
     # Settings of other people's methods, which are in the tree and not declared here.
     value, kind = literal(value), type(known[key])
@@ -131,15 +109,8 @@ def read_value(cfg: CfgNode, key: str, value: Any, where: str = "") -> Any:
     return value
 
 
-def check_cfg(cfg: Any, under: str = "") -> None:
-    """Refuse a tree in which a declared setting has a value that it does not take."""
-    for key, value in _leaves(cfg):
-        if key in SETTINGS and f"{key}.".startswith(f"{under}." if under else ""):
-            read(key, value)
-
-
 def epochs(settings: Mapping[str, Any], options: Mapping[str, Any]) -> int:
-    """OPTIM.MAX_EPOCH: an option, or what the tables have for the data set or number of shots."""
+    """Return OPTIM.MAX_EPOCH: an option, or what the tables have for the data set or shots."""
     if "OPTIM.MAX_EPOCH" in options:
         return settings["OPTIM.MAX_EPOCH"]
     for name, number in settings["OPTIM.DATASET_EPOCHS"]:
@@ -153,25 +124,10 @@ def epochs(settings: Mapping[str, Any], options: Mapping[str, Any]) -> int:
 
 
 def _walk(node: Any, tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Keys and values of a nested mapping, as deep as the nodes of the configuration go."""
+    """Yield keys and values of a nested mapping, as deep as the nodes of the configuration go."""
     for name, value in tree.items():
         inner = node.get(name)
         if isinstance(value, dict) and isinstance(inner, CfgNode):
             yield from _walk(inner, value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
-
-
-def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in node.items():
-        if isinstance(value, CfgNode):
-            yield from _leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
-
-
-def _assign(cfg: CfgNode, key: str, value: Any) -> None:
-    *path, name = key.split(".")
-    for part in path:
-        cfg = cfg[part]
-    cfg[name] = value

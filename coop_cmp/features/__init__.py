@@ -1,1 +1,1 @@
-"""Image features that depend on nothing learned: stored once, and the views of training images."""
+"""Image features that depend on nothing learned: stored once, and the views they are made of."""

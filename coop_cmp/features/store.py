@@ -1,9 +1,9 @@
 """The feature store: image features that depend on nothing learned, computed once for all runs.
 
 A file is named by a digest of all that its features depend on, and holds that digest and a checksum
-of its data. What does not match is computed anew.
+of its data. What does not match is computed again.
 
-    python -m coop_cmp.features.store                    what is there, and how large it is
+    python -m coop_cmp.features.store                    list the files and their sizes
     python -m coop_cmp.features.store --prune 30         delete what no run used for 30 days
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import sys
 import time
@@ -27,8 +28,12 @@ from tabulate import tabulate
 from torch import Tensor
 
 from coop_cmp.errors import UserError, one_line
-from coop_cmp.features.trust import foreign, own_folder, strange
 from coop_cmp.files import atomic_write
+
+try:
+    import fcntl
+except ImportError:  # there are no such locks on Windows
+    fcntl = None  # type: ignore[assignment]
 
 AUTO = "auto"
 SUFFIX = ".safetensors"
@@ -36,7 +41,7 @@ KEY_DIGITS = 32
 
 
 def store_folder(setting: str) -> Path:
-    """The folder that MODEL.FEATURE_STORE names; ``auto`` is the user's cache folder."""
+    """Return the folder that MODEL.FEATURE_STORE names; ``auto`` is in the user's cache."""
     if setting != AUTO:
         return Path(setting).expanduser()
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -52,7 +57,7 @@ class FeatureStore:
 
     Args:
         folder: Where the files are. Any number of runs may use it at once.
-        budget: Bytes of files, beyond which the longest unused are deleted; 0: any number.
+        budget: Bytes of files, beyond which the least recently used are evicted; 0: no limit.
     """
 
     def __init__(self, folder: str | Path, budget: int = 0) -> None:
@@ -66,34 +71,34 @@ class FeatureStore:
         shape: tuple[int, int | None] | None = None,
         wait: bool = True,
     ) -> Tensor:
-        """Return the tensor of a description; compute and keep it if it is not there.
+        """Return the tensor of a description; compute and store it if it is not there.
 
-        While one run computes, others that want the same tensor wait for it. A folder that cannot
+        While one run computes, others that need the same tensor wait for it. A folder that cannot
         be written costs a line in the log, not the run.
 
         Args:
             description: All that the tensor depends on, as JSON. ``about`` is for people: it is
                 listed with the file and no part of the digest.
             compute: Makes the tensor (float32).
-            shape: Rows and columns that it must have; a None is any number.
-            wait: For another run that computes the tensor.
+            shape: Rows and columns that it must have; None is any number of columns.
+            wait: Whether to wait for another run that computes the tensor.
 
         Returns:
             The tensor, memory-mapped if it was on disk.
 
         Raises:
-            Busy: Another run computes it, and it is not to be waited for.
+            Busy: Another run computes it, and ``wait`` is False.
         """
         about = description.get("about", "")
         key = digest({name: value for name, value in description.items() if name != "about"})
         path = self.folder / f"{key}{SUFFIX}"
-        problem = foreign(self.folder)
+        problem = folder_problem(self.folder)
         if problem:
             print(f"Feature store: {self.folder} is not used: {problem}")
             return compute()
         tensor, _ = self.read(path, shape)
         if tensor is None:
-            with self._turn(path.with_suffix(".lock"), wait):
+            with _locked(path.with_suffix(".lock"), wait):
                 # Another run may have made it in the meantime.
                 tensor, problem = self.read(path, shape)
                 if problem:
@@ -110,8 +115,8 @@ class FeatureStore:
     def read(
         self, path: Path, shape: tuple[int, int | None] | None = None
     ) -> tuple[Tensor | None, str]:
-        """The tensor of a file; None if there is none, or with what is wrong with it."""
-        if not os.path.isfile(path):  # false as well where nobody may look
+        """Return the tensor of a file; None with the reason if it is wrong, without if missing."""
+        if not os.path.isfile(path):  # also False where permission is denied
             return None, ""
         try:
             with safe_open(path, "pt") as file:
@@ -123,13 +128,13 @@ class FeatureStore:
             return None, "it was made for something else"
         if metadata.get("checksum") != checksum(tensor):
             return None, "its checksum is wrong"
-        problem = strange(tensor, shape)
+        problem = tensor_problem(tensor, shape)
         return (None, problem) if problem else (tensor, "")
 
     def _write(self, path: Path, tensor: Tensor, about: str) -> None:
         metadata = {"key": path.stem, "checksum": checksum(tensor), "about": about}
         try:
-            own_folder(self.folder)
+            _make_folder(self.folder)
             with atomic_write(path) as file:
                 file.write(save({"features": tensor.contiguous()}, metadata))
         except OSError as error:
@@ -143,7 +148,7 @@ class FeatureStore:
                 self._shrink(keep=path)
 
     def _shrink(self, keep: Path) -> None:
-        """Delete what was not used for longest until the budget holds; never the file to keep."""
+        """Evict the least recently used files until the budget holds; never the file to keep."""
         entries = self.entries()
         total = sum(entry["bytes"] for entry in entries)
         for entry in reversed(entries):
@@ -152,25 +157,8 @@ class FeatureStore:
             entry["path"].unlink(missing_ok=True)
             total -= entry["bytes"]
 
-    @contextmanager
-    def _turn(self, path: Path, wait: bool) -> Iterator[None]:
-        """Hold the lock of a file; where files cannot be locked, go on without."""
-        try:
-            import fcntl
-
-            lock = _locked(path, wait)
-        except (OSError, ImportError):
-            yield
-            return
-        with lock:
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
-                fcntl.flock(lock, fcntl.LOCK_UN)  # workers that were started meanwhile have it too
-
     def entries(self) -> list[dict[str, Any]]:
-        """What is there, last used first: path, about, bytes and days since the last use."""
+        """Return path, about, bytes and days since the last use of each file, last used first."""
         found = []
         for path in self.folder.rglob(f"*{SUFFIX}"):
             try:
@@ -188,7 +176,7 @@ class FeatureStore:
         return sorted(found, key=lambda entry: entry["days"])
 
     def prune(self, days: float) -> list[dict[str, Any]]:
-        """Delete what was not used for some days (0: all), and what killed runs left behind.
+        """Delete files that were not used for some days (0: all), and what killed runs left.
 
         Files that the store did not make are never touched.
         """
@@ -208,16 +196,31 @@ class FeatureStore:
         return old
 
 
-def _locked(path: Path, wait: bool) -> BinaryIO:
-    """Open a lock file and wait until it is ours.
+@contextmanager
+def _locked(path: Path, wait: bool) -> Iterator[None]:
+    """Hold the lock of a file; where files cannot be locked, go on without.
 
     Raises:
-        Busy: It is not ours, and nobody wants to wait.
-        OSError, ImportError: the file cannot be made, or there are no locks here.
+        Busy: Another process holds the lock, and ``wait`` is False.
     """
-    import fcntl
+    try:
+        lock = _lock(path, wait) if fcntl else None
+    except OSError:
+        lock = None
+    if lock is None:
+        yield
+        return
+    with lock:
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+            fcntl.flock(lock, fcntl.LOCK_UN)  # workers that were started meanwhile hold it too
 
-    own_folder(path.parent)
+
+def _lock(path: Path, wait: bool) -> BinaryIO:
+    """Open and lock a file; OSError if that is not possible."""
+    _make_folder(path.parent)
     while True:
         lock = open(path, "ab")  # noqa: SIM115 - stays open as long as the lock
         try:
@@ -234,14 +237,51 @@ def _locked(path: Path, wait: bool) -> BinaryIO:
         lock.close()  # the run before removed this file, and the next one may lock a new one
 
 
+def _make_folder(folder: Path) -> None:
+    """Make a folder that only the user can enter, unless it is there."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def folder_problem(folder: Path) -> str:
+    """Say why a folder is not the user's own, in which nobody else can write; empty if it is."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return ""
+    if os.name != "posix":
+        return ""
+    if status.st_uid != os.getuid():
+        return "it belongs to another user; name a folder of your own (MODEL.FEATURE_STORE)"
+    if status.st_mode & 0o022:
+        return f"others can write to it; close it with: chmod 700 {folder}"
+    return ""
+
+
+def tensor_problem(tensor: Tensor, shape: tuple[int, int | None] | None) -> str:
+    """Say why a tensor [..., columns] is not image features of this shape; empty if it is."""
+    if tensor.dtype != torch.float32:
+        return f"it holds {tensor.dtype}, not single precision"
+    if shape is not None:
+        *before, last = tensor.shape or (0,)
+        rows, columns = shape
+        if not before or math.prod(before) != rows or columns not in (None, last):
+            return f"it holds {list(tensor.shape)}, not {list(shape)} numbers"
+    if not tensor.isfinite().all():
+        return "it holds numbers that are not finite"
+    if shape is not None and not tensor.any(dim=-1).all():
+        return "it holds features that are zero"
+    return ""
+
+
 def digest(description: Mapping[str, Any]) -> str:
-    """The SHA-256 of a JSON description, shortened to 32 hexadecimal digits."""
+    """Return the SHA-256 of a JSON description, shortened to 32 hexadecimal digits."""
     text = json.dumps(description, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
 
 
 def checksum(tensor: Tensor) -> str:
-    """The SHA-256 of a tensor's type, shape and bytes."""
+    """Return the SHA-256 of a tensor's type, shape and bytes."""
     state = hashlib.sha256(f"{tensor.dtype} {list(tensor.shape)}".encode())
     # Bytes of any type of number, bfloat16 included, which numpy lacks.
     data = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
@@ -250,8 +290,10 @@ def checksum(tensor: Tensor) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Report what the store holds, and prune it; 2 after a mistake, said in one line."""
-    parser = argparse.ArgumentParser(description="What the feature store holds; pruning it.")
+    """List the files of the store, and prune it; 2 after a mistake, reported in one line."""
+    parser = argparse.ArgumentParser(
+        description="List the files of the feature store, or prune it."
+    )
     parser.add_argument("--store", default=AUTO, help="its folder; default: the user's cache")
     parser.add_argument(
         "--prune", type=float, metavar="DAYS", help="delete what no run used for DAYS days; 0: all"

@@ -1,188 +1,144 @@
-"""Loaders that serve features of a frozen image tower: of test images and of training views.
+"""Random views of images that depend on the seed, the epoch and the image alone.
 
-With fresh augmentation a training image is encoded anew in every epoch, or once for all runs that
-share its view of that epoch. With V cached views it has V fixed augmentations, one of which is
-drawn each time. That is another protocol, and results are marked.
+Neither workers nor other users of the random generators matter then: all runs with one seed and one
+augmentation see the same view of an image in an epoch, and can share its features.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import cached_property, lru_cache, partial
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-import open_clip
-import PIL
+import numpy as np
 import torch
-import torchvision
-from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import BatchSampler, DataLoader, Dataset
+from torchvision import transforms as T
 
-from coop_cmp.features.epochs import EpochFeatures
-from coop_cmp.features.features import (
-    AugmentedViews,
-    Batch,
-    ImageEncoder,
-    describe_transform,
-    files_digest,
-    serve,
-    tower_digest,
-)
-from coop_cmp.features.store import Busy, FeatureStore, store_folder
+from coop_cmp.features.augmix import AugMix
 
-# The same arithmetic in another version, other batches or on another device may differ in the last
-# bit, so these are part of a key.
-PACKAGES = (torch, torchvision, open_clip, PIL)
-FORMAT = 2  # to be raised when reading, augmenting or encoding images changes here
-VIEW_BATCH = 100  # images encoded at once; methods train with other batches, but share views
-PART = 1000  # views of a stored file at least, where an epoch has fewer images
+Batch = dict[str, Any]
 
 
-class FrozenFeatures:
-    """Replaces a trainer's loaders by loaders of image features.
+@contextmanager
+def kept_generators() -> Iterator[None]:
+    """Give the random generators of Python, numpy and torch (CPU) their state back at the end."""
+    state = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(state[0])
+        np.random.set_state(state[1])
+        torch.set_rng_state(state[2])
+
+
+class SeededViews(Dataset[Batch]):
+    """The views of N images in some epochs: item ``e * N + i`` is image i as seen in epoch e.
+
+    A view depends on nothing but the seed, e and i: not on workers, batches or other views. The
+    random generators are left as they were.
 
     Args:
-        cfg: MODEL.FEATURE_STORE says where features are kept; empty: nowhere.
-        visual: The image tower, which must not change.
-        encode_image: Makes features [B, E] of images [B, 3, H, W], on its device and in its
-            precision.
-        precision: Name of that precision.
+        dataset: The N images, augmented by the random generators.
+        epochs: Their number.
+        seed: Of the run.
     """
 
-    def __init__(
-        self, cfg: Any, visual: nn.Module, encode_image: Callable[[Tensor], Tensor], precision: str
-    ) -> None:
-        self.cfg = cfg
-        self.visual = visual
-        self.encode_image = encode_image
-        self.precision = precision
-        folder = cfg.MODEL.FEATURE_STORE
-        self.store = FeatureStore(store_folder(folder)) if folder else None
-        # Of random views there is no end, so those that were not used for longest give way.
-        budget = cfg.MODEL.FEATURE_STORE_MB << 20
-        self.views_store = FeatureStore(store_folder(folder) / "views", budget) if folder else None
+    def __init__(self, dataset: Any, epochs: int, seed: int) -> None:
+        self.dataset = dataset
+        self.epochs = epochs
+        self.seed = seed
+        self.data_source = dataset.data_source
+        self.transform = dataset.transform
 
-    def test_loader(self, loader: DataLoader[Batch]) -> DataLoader[Batch]:
-        """The loader with features from the store.
+    def __len__(self) -> int:
+        return self.epochs * len(self.dataset)
 
-        The loader itself if there is no store, or no list of files to find features by.
-        """
-        listed = hasattr(getattr(loader, "dataset", None), "data_source")
-        if self.store is None or not listed:
-            return loader
-        features = self._features(loader, loader.dataset, loader.batch_size or 1, "features")
-        return serve(loader, features[None])
+    def __getitem__(self, index: int) -> Batch:
+        return self.__getitems__([index])[0]
 
-    def train_loader(self, loader: DataLoader[Batch], views: int) -> DataLoader[Batch]:
-        """The loader with one of some cached views of each image, drawn anew each time."""
-        dataset = AugmentedViews(loader.dataset, views, self.cfg.SEED)
-        what = f"{views} training views, seed {self.cfg.SEED},"
-        features = self._features(loader, dataset, VIEW_BATCH, what, views=views)
-        return serve(loader, features.unflatten(0, (views, -1)))
+    def __getitems__(self, indices: Sequence[int]) -> list[Batch]:
+        """Return a batch at once, which is how loaders ask."""
+        with kept_generators():
+            return [self._view(*divmod(index, len(self.dataset))) for index in indices]
 
-    def shared_loader(self, loader: DataLoader[Batch]) -> DataLoader[Batch]:
-        """A loader of :func:`seeded_views` with features, which are the same in all runs.
+    def _view(self, epoch: int, image: int) -> Batch:
+        # A run without a seed has -1, which counts as one.
+        words = np.random.SeedSequence([self.seed % 2**32, epoch, image]).generate_state(3)
+        random.seed(int(words[0]))
+        np.random.seed(words[1])
+        torch.default_generator.manual_seed(int(words[2]))
+        return self.dataset[image]
 
-        They are encoded for some epochs at a time, by whichever run comes first. Another run that
-        needs them as well encodes later epochs in the meantime.
-        """
-        views: Any = loader.dataset
-        epochs = max(1, PART // len(views.data_source))
-        encoder = ImageEncoder(views, VIEW_BATCH, loader, self.encode_image)
 
-        @lru_cache(maxsize=1)
-        def part(number: int) -> Tensor:
-            for candidate in range(number, -(-views.views // epochs)):
-                with suppress(Busy):
-                    made = self._epochs(views, candidate * epochs, epochs, encoder, wait=False)
-                    if candidate == number:
-                        return made
-                with suppress(Busy):
-                    return self._epochs(views, number * epochs, epochs, encoder, wait=False)
-            return self._epochs(views, number * epochs, epochs, encoder, wait=True)
+class EpochSampler:
+    """Batches of another sampler as places ``epoch * images + image`` in :class:`SeededViews`.
 
-        return serve(loader, lambda epoch: part(epoch // epochs)[epoch % epochs], EpochFeatures)
+    Args:
+        batches: Makes batches of images.
+        images: Their number N.
 
-    def _epochs(
-        self, views: Any, first: int, epochs: int, encoder: ImageEncoder, wait: bool
-    ) -> Tensor:
-        """Features [epochs, N, E] of the views of some epochs."""
-        images = len(views.data_source)
-        features = self._fetch(
-            partial(encoder, range(first * images, (first + epochs) * images)),
-            f"epochs {first + 1} to {first + epochs}, seed {views.seed},",
-            views.data_source,
-            views.transform,
-            VIEW_BATCH,
-            [views.seed, first, epochs],
-            per_image=epochs,
-            wait=wait,
-        )
-        return features.unflatten(0, (epochs, images))
+    Attributes:
+        epoch: To be set before an epoch begins.
+    """
 
-    def _features(
-        self, loader: DataLoader[Batch], dataset: Any, batch_size: int, what: str, views: int = 0
-    ) -> Tensor:
-        """Features [N, E] of a data set that is the loader's or made from it."""
-        source: Any = loader.dataset
-        drawn = [views, self.cfg.SEED] if views else []
-        return self._fetch(
-            ImageEncoder(dataset, batch_size, loader, self.encode_image),
-            what,
-            source.data_source,
-            source.transform,
-            batch_size,
-            drawn,
-            per_image=max(views, 1),
-        )
+    def __init__(self, batches: BatchSampler, images: int) -> None:
+        self.batches = batches
+        self.images = images
+        self.epoch = 0
 
-    def _fetch(
-        self,
-        compute: Callable[[], Tensor],
-        what: str,
-        items: Sequence[Any],
-        transform: Any,
-        batch_size: int,
-        views: list[int],
-        per_image: int = 1,
-        wait: bool = True,
-    ) -> Tensor:
-        """Computed features from the store, by all that they depend on.
+    def __len__(self) -> int:
+        return len(self.batches)
 
-        Args:
-            compute: Makes them.
-            what: They are, for people.
-            items: The images.
-            transform: Of an image.
-            batch_size: Images encoded at once.
-            views: Numbers that random views depend on.
-            per_image: How many views an image has.
-            wait: For another run that is making them.
-        """
-        store = self.views_store if views else self.store
-        if store is None:
-            return compute()
-        names = f"{self.cfg.DATASET.NAME}, {self.cfg.MODEL.BACKBONE.NAME}"
-        return store.fetch(
-            {
-                "about": f"{what} of {len(items)} images ({names})",
-                "tower": self._tower,
-                "precision": self.precision,
-                "device": next(self.visual.parameters()).device.type,
-                "batch": batch_size,
-                "transform": describe_transform(transform),
-                "upright": self.cfg.INPUT.UPRIGHT,
-                "files": files_digest([item.impath for item in items]),
-                "views": views,
-                "versions": {package.__name__: package.__version__ for package in PACKAGES},
-                "format": FORMAT,
-            },
-            compute,
-            (len(items) * per_image, getattr(self.visual, "output_dim", None)),
-            wait,
-        )
+    def __iter__(self) -> Iterator[list[int]]:
+        first = self.epoch * self.images
+        for batch in self.batches:
+            yield [first + image for image in batch]
 
-    @cached_property
-    def _tower(self) -> str:
-        return tower_digest(self.visual)
+
+def seeded_views(loader: DataLoader[Batch], epochs: int, seed: int) -> DataLoader[Batch]:
+    """Return a loader with the batches of another, whose ``batch_sampler`` must be told the epoch.
+
+    Its workers live as long as it does. What starts them is drawn from a generator of its own: a
+    resumed run draws the same numbers as one that was never stopped.
+    """
+    dataset: Any = loader.dataset
+    sampler: Any = EpochSampler(loader.batch_sampler, len(dataset))  # type: ignore[arg-type]
+    return DataLoader(
+        SeededViews(dataset, epochs, seed),
+        batch_sampler=sampler,
+        num_workers=loader.num_workers,
+        pin_memory=loader.pin_memory,
+        persistent_workers=loader.num_workers > 0,
+        generator=torch.Generator(),
+    )
+
+
+class ManyViews:
+    """The views [V, 3, H, W] of an image: first the image as any test sees it, then random ones."""
+
+    def __init__(self, clean: Any, random: Any, views: int) -> None:
+        self.clean = clean
+        self.random = random
+        self.views = views
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        return torch.stack([self.clean(image), *(self.random(image) for _ in range(1, self.views))])
+
+
+def random_view(cfg: Any, augmix: bool) -> T.Compose:
+    """Return a random crop of INPUT.RRCROP_SCALE, a flip if INPUT.TRANSFORMS has one, and AugMix.
+
+    Crops are scaled bilinearly, as published, whatever INPUT.INTERPOLATION says of test images.
+    """
+    names = cfg.INPUT.TRANSFORMS
+    steps: list[Any] = [T.RandomResizedCrop(cfg.INPUT.SIZE, scale=tuple(cfg.INPUT.RRCROP_SCALE))]
+    if "random_flip" in names:
+        steps.append(T.RandomHorizontalFlip())
+    steps.append(AugMix() if augmix else T.ToTensor())
+    if "normalize" in names:
+        steps.append(T.Normalize(cfg.INPUT.PIXEL_MEAN, cfg.INPUT.PIXEL_STD))
+    return T.Compose(steps)

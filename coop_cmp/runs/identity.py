@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from coop_cmp.config import METHODS, SETTINGS, is_free
+from coop_cmp.config import METHODS, SETTINGS, flatten, is_free  # noqa: F401
 from coop_cmp.errors import UserError
 from coop_cmp.files import write_json
 from coop_cmp.losses.names import TERMS, split_trainer
@@ -180,17 +180,6 @@ def calibrated(identity: Identity, calibrator: str, labels: str) -> Identity:
     """The identity of a run whose predictions a calibrator has changed afterwards."""
     own = {f"{CALIBRATOR}NAME": calibrator, f"{CALIBRATOR}SOURCE": labels}
     return Identity({**identity.settings, **own}, identity.training)
-
-
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The leaves of a config tree by their keys."""
-    leaves: dict[str, Any] = {}
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            leaves |= flatten(value, f"{prefix}{name}.")
-        else:
-            leaves[prefix + name] = value
-    return leaves
 
 
 def read_identity(directory: str | Path) -> Identity | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import yaml
 
-from coop_cmp.config import METHODS, Method, read_all, read_declarations
+from coop_cmp.config import METHODS, Method, read_all
 from coop_cmp.config.defaults import check_backbone
 from coop_cmp.config.resolve import epochs, resolve
 from coop_cmp.errors import UserError, closest
@@ -220,8 +220,9 @@ class Project:
 
 @lru_cache
 def declared_methods(root: Path) -> Mapping[str, Method]:
-    """The methods of a checkout, with their settings, without importing any."""
-    read_declarations(root / "trainers")
+    """The methods, with their settings, which they declare when they are imported."""
+    import coop_cmp.trainers  # noqa: F401 - here, since trainers import this room
+
     return METHODS
 
 

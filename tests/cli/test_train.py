@@ -152,7 +152,7 @@ WRONG = {
     "lambda": (
         [],
         ["TRAINER.CMP.LAMBDA", "-1"],
-        r"TRAINER\.CMP\.LAMBDA must be a number from 0, got '-1'",
+        r"TRAINER\.CMP\.LAMBDA must be a number >= 0, got '-1'",
     ),
     "form": (
         [],

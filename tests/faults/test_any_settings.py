@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coop_cmp.cli import train
-from coop_cmp.config import METHODS, SETTINGS
-from coop_cmp.config.kinds import Choice, Flag, Integer, Number, Row, Setting, Several, Template
+from coop_cmp.config import METHODS, SETTINGS, Setting
 from coop_cmp.errors import MISTAKES
 from tests.conftest import FOLDER
 
@@ -48,20 +47,20 @@ NONSENSE = st.sampled_from(["", "nonsense", "[", "{}", "nan", "-1", "1e400", "[[
 
 def values(setting: Setting) -> st.SearchStrategy[Any]:
     """Values that a setting may take, at the ends of its range and inside."""
-    if isinstance(setting, Flag):
+    if setting.kind is bool:
         return st.booleans()
-    if isinstance(setting, Choice):
-        return st.sampled_from(setting.choices)
-    if isinstance(setting, Integer):
+    if setting.kind is int:
         return st.integers(-2, 6)
-    if isinstance(setting, Number):
+    if setting.kind is float:
         return st.sampled_from([0, 1, -1, 0.5, 1e-8, 3.7, 1e12, math.inf])
-    if isinstance(setting, Several):
+    if setting.row:
+        return st.tuples(*map(values, setting.row)).map(list)
+    if setting.each is not None:
         size = setting.length or 2
-        return st.lists(values(setting.of), min_size=setting.length or 0, max_size=size)
-    if isinstance(setting, Row):
-        return st.tuples(*map(values, setting.of)).map(list)
-    if isinstance(setting, Template):
+        return st.lists(values(setting.each), min_size=setting.length or 0, max_size=size)
+    if setting.choices:
+        return st.sampled_from(setting.choices)
+    if setting.is_template:
         return st.sampled_from(["a {}", "{}", "{0}", "a {} {{x}}"])
     return st.sampled_from(["", "a photo of a", "x" * 400, "0"])
 

@@ -370,3 +370,15 @@ def test_the_checksum_sees_type_shape_and_every_element(dtype):
     assert len(sums) == 4
     assert checksum(tensor) == checksum(tensor.clone())
     assert checksum(tensor[::2]) == checksum(tensor[::2].contiguous())
+
+
+def test_a_store_with_a_budget_forgets_what_was_not_used_for_longest(tmp_path):
+    store = FeatureStore(tmp_path, budget=3 * 4096)
+    for i in range(6):
+        store.fetch({"number": i}, lambda: torch.zeros(800))
+        store.fetch({"number": 0}, lambda: torch.ones(800))  # used again and again
+    kept = [entry["path"] for entry in store.entries()]
+    assert len(kept) == 3
+    assert store.fetch({"number": 0}, lambda: torch.ones(800)).sum() == 0
+    assert store.fetch({"number": 5}, lambda: torch.ones(800)).sum() == 0
+    assert store.fetch({"number": 1}, lambda: torch.ones(800)).sum() == 800

@@ -1,282 +1,168 @@
-"""Stored features and cached views: the same results as without, and nothing stale."""
+"""Views by seed, epoch and image: the same for every run, shared or not, whoever comes first."""
 
 from __future__ import annotations
 
-import copy
 import random
-import re
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
-from dassl.data.transforms.transforms import Cutout
-from PIL import Image
-from torch import nn
-from torch.utils.data import DataLoader
-from torchvision import transforms as T
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
-from coop_cmp.features.features import (
-    AugmentedViews,
-    ImageEncoder,
-    describe_transform,
-    serve,
-    tower_digest,
-)
-from coop_cmp.trainers.base import PromptedCLIP
-from tests.small_clip import small_clip
+from coop_cmp.features.store import Busy, FeatureStore
+from coop_cmp.features.views import seeded_views
+from coop_cmp.runs.identity import read_identity
+from coop_cmp.trainers.base import PromptTrainer
+
+SHARED = ("INPUT.SHARED_VIEWS", "True", "DATALOADER.NUM_WORKERS", "0")
 
 
-def stored(tmp_path: Path) -> int:
-    return len(list((tmp_path / "coop_cmp" / "features").rglob("*.safetensors")))
+class Numbers(Dataset):
+    """An image is its number, followed by a draw of each generator."""
 
-
-# Testing on validation data in every epoch shows that the store leaves the random numbers alone.
-VALIDATED = ("TEST.FINAL_MODEL", "best_val")
-
-
-@pytest.mark.parametrize("trainer", ["CoOp", "ZeroshotCLIP"])
-def test_results_are_bit_identical_without_a_store_and_with_an_empty_and_a_filled_one(
-    trainer, run, tmp_path
-):
-    without, _ = run("without", "--no-feature-store", *VALIDATED, trainer=trainer)
-    assert stored(tmp_path) == 0
-    first, said = run("first", *VALIDATED, trainer=trainer)
-    assert "kept features of 12 images" in said
-    second, said = run("second", *VALIDATED, trainer=trainer)
-    assert "read features of 12 images" in said
-    assert (first == without).all()
-    assert (second == without).all()
-
-
-def test_an_image_prompt_method_reads_the_same_features(run, tmp_path):
-    """CoCoOp encodes prompts for every image; the image's own features are still frozen."""
-    options = ("OPTIM.MAX_EPOCH", "1")
-    without, _ = run("without", "--no-feature-store", *options, trainer="CoCoOp")
-    run("fill", *options, trainer="CoOp")
-    filled, said = run("filled", *options, trainer="CoCoOp")
-    assert "read features" in said
-    assert (filled == without).all()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("INPUT.PIXEL_MEAN", "[0.5, 0.5, 0.5]"),
-        ("INPUT.INTERPOLATION", "bilinear"),
-        ("DATALOADER.TEST.BATCH_SIZE", "4"),
-        ("TRAINER.COOP.PREC", "amp"),
-    ],
-    ids=lambda options: options[0],
-)
-def test_what_changes_features_changes_the_key(options, run, tmp_path):
-    run("plain", trainer="ZeroshotCLIP")
-    run("changed", *options, trainer="ZeroshotCLIP")
-    assert stored(tmp_path) == 2
-
-
-def test_other_weights_change_the_key_and_the_text_side_does_not(tmp_path):
-    model, other = small_clip("vit"), small_clip("rn50")
-    assert tower_digest(model.visual) != tower_digest(other.visual)
-    changed = copy.deepcopy(model.visual)
-    assert tower_digest(changed) == tower_digest(model.visual)
-    with torch.no_grad():
-        changed.conv1.weight[0, 0, 0, 0] += 1
-    assert tower_digest(changed) != tower_digest(model.visual)
-
-
-def test_the_same_weights_in_another_architecture_change_the_key():
-    one, other = (
-        nn.Sequential(nn.Linear(2, 2), nn.GELU()),
-        nn.Sequential(nn.Linear(2, 2), nn.ReLU()),
-    )
-    other.load_state_dict(one.state_dict())
-    assert tower_digest(one) != tower_digest(other)
-
-
-def test_the_same_weights_with_another_number_of_heads_change_the_key():
-    one, other = nn.MultiheadAttention(8, 2), nn.MultiheadAttention(8, 4)
-    other.load_state_dict(one.state_dict())
-    assert repr(one) == repr(other)
-    assert tower_digest(one) != tower_digest(other)
-    assert tower_digest(one.eval()) == tower_digest(one.train())
-
-
-def test_a_changed_image_file_changes_the_key(run, pictures, tmp_path):
-    before, _ = run("before", trainer="ZeroshotCLIP")
-    Image.new("RGB", (40, 48)).save(pictures / "test" / "cat" / "2.png")
-    after, _ = run("after", trainer="ZeroshotCLIP")
-    assert stored(tmp_path) == 2
-    assert (before != after).any(axis=1).nonzero()[0].tolist() == [2]
-
-
-def test_a_method_that_changes_image_features_does_not_use_the_store_and_says_so(run, tmp_path):
-    options = ("TRAINER.MAPLE.PROMPT_DEPTH", "2", "OPTIM.MAX_EPOCH", "1")
-    _, said = run("maple", *options, trainer="MaPLe")
-    assert "Feature store: not for MaPLe" in said
-    assert stored(tmp_path) == 0
-    error = run("views", *options, "INPUT.CACHED_VIEWS", "2", trainer="MaPLe", code=2)
-    assert re.search(r"CACHED_VIEWS must be 0 for MaPLe", error)
-
-
-def test_a_negative_number_of_views_is_refused(run):
-    assert "INPUT.CACHED_VIEWS" in run("views", "INPUT.CACHED_VIEWS", "-1", code=2)
-
-
-def test_runs_over_lambda_share_cached_views_and_never_touch_the_image_tower(
-    run, tmp_path, monkeypatch
-):
-    views = ("INPUT.CACHED_VIEWS", "3")
-    first, _ = run("first", *views, "TRAINER.CMP.LAMBDA", "0.0")
-    assert stored(tmp_path) == 2  # training views and test features
-
-    def fail(self: Any, image: torch.Tensor) -> torch.Tensor:
-        raise AssertionError("an image was encoded")
-
-    monkeypatch.setattr(PromptedCLIP, "encode_image", fail)
-    second, _ = run("second", *views, "TRAINER.CMP.LAMBDA", "5.0")
-    assert not (first == second).all()
-    _, said = run("other method", *views, trainer="KgCoOp")
-    assert "read 3 training views" in said
-    results = (tmp_path / "second" / "results.json").read_text()
-    assert "trained on 3 cached views of each image" in results
-
-
-def test_cached_views_give_the_same_run_with_and_without_a_store(run, tmp_path):
-    views = ("INPUT.CACHED_VIEWS", "2")
-    without, _ = run("without", "--no-feature-store", *views)
-    first, _ = run("first", *views)
-    second, _ = run("second", *views)
-    assert (first == without).all()
-    assert (second == without).all()
-
-
-class RandomImages:
-    """Five images, each a number that the three random generators decide."""
-
-    transform = None
-    data_source = tuple(SimpleNamespace(impath=f"{i}.png", label=i % 2, domain=0) for i in range(5))
+    data_source = transform = None
 
     def __len__(self) -> int:
-        return len(self.data_source)
+        return 5
 
-    def __getitem__(self, i: int) -> dict[str, Any]:
-        drawn = [random.random(), float(np.random.rand()), float(torch.rand(()))]
-        return {"img": torch.tensor([float(i), *drawn])}
-
-
-def loader_with(workers: int) -> DataLoader:
-    return DataLoader(RandomImages(), num_workers=workers)
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        drawn = [random.random(), np.random.rand(), torch.rand(()).item()]
+        return {"img": torch.tensor([float(index), *drawn]), "label": index}
 
 
-def views_of(seed: int, batch_size: int = 4, workers: int = 0) -> torch.Tensor:
-    return ImageEncoder(
-        AugmentedViews(RandomImages(), 3, seed), batch_size, loader_with(workers), nn.Identity()
-    )()
+def by_image(epoch: int, workers: int = 0, seed: int = 1, batch: int = 2) -> dict[int, Tensor]:
+    """What each image was in an epoch."""
+    loader = DataLoader(Numbers(), batch, shuffle=True, num_workers=workers)
+    seeded = seeded_views(loader, 9, seed)
+    seeded.batch_sampler.epoch = epoch  # type: ignore[union-attr]
+    found = {int(row[0]): row[1:] for batch in seeded for row in batch["img"]}
+    assert sorted(found) == list(range(5))
+    return found
 
 
-def test_views_depend_on_nothing_but_the_seed():
-    views = views_of(seed=1)
-    assert views.shape == (15, 4)
-    assert views[:, 0].tolist() == [0, 1, 2, 3, 4] * 3
-    assert all(len(column.unique()) == 15 for column in views[:, 1:].t())
-    torch.manual_seed(99)
-    assert torch.equal(views_of(seed=1, batch_size=7), views)
-    assert torch.equal(views_of(seed=1, workers=2), views)
-    assert not torch.equal(views_of(seed=2)[:, 1:], views[:, 1:])
-    assert not torch.equal(views_of(seed=-1)[:, 1:], views[:, 1:])
+@pytest.mark.parametrize("options", [{"workers": 2}, {"batch": 3}])
+def test_a_view_depends_on_neither_workers_nor_batches_nor_other_draws(options):
+    expected = by_image(3)
+    torch.rand(7), random.random(), np.random.rand()
+    for image, view in by_image(3, **options).items():
+        assert torch.equal(view, expected[image])
 
 
-class Pictures(RandomImages):
-    """Five random pictures of a mode, with the end of a transform that CLIP's images have."""
-
-    def __init__(self, mode: str, *end: Any) -> None:
-        self.mode = mode
-        self.transform = T.Compose([T.RandomCrop((6, 5)), *end])
-
-    def __getitem__(self, i: int) -> dict[str, Any]:
-        pixels = np.random.default_rng(i).integers(0, 256, (9, 8, 3), dtype=np.uint8)
-        return {"img": self.transform(Image.fromarray(pixels).convert(self.mode))}
+def test_a_view_depends_on_seed_epoch_and_image():
+    views = [
+        v for epoch, seed in ((0, 1), (1, 1), (0, 2)) for v in by_image(epoch, 0, seed).values()
+    ]
+    for column in torch.stack(views).t():  # one per generator
+        assert len(column.unique()) == 15
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize(
-    ("mode", "end"),
-    [
-        ("RGB", T.Normalize((0.4, 0.5, 0.6), (0.3, 0.2, 0.1))),
-        ("L", T.Normalize((0.4,), (0.3,))),
-        ("F", T.Normalize((0.4,), (0.3,))),
-        ("RGB", T.RandomInvert(0.5)),
-    ],
-)
-def test_a_batch_takes_the_end_of_its_transform_with_the_same_bits(mode, end, workers):
-    views = AugmentedViews(Pictures(mode, T.ToTensor(), end), 3, seed=1)
-    encoder = ImageEncoder(views, 4, loader_with(workers), nn.Identity())
-    for rows in (range(len(views)), range(2, 9), [14, 3]):  # workers stay from one to the next
-        assert torch.equal(encoder(rows), torch.stack([views[i]["img"] for i in rows]))
+def test_drawing_views_leaves_the_generators_as_they_were():
+    draws = []
+    for loaded in (False, True):
+        torch.manual_seed(0), random.seed(0), np.random.seed(0)
+        if loaded:
+            list(seeded_views(DataLoader(Numbers(), 2), 9, 1))
+        draws.append([random.random(), np.random.rand(), torch.rand(()).item()])
+    assert draws[0] == draws[1]
 
 
-def test_encoding_leaves_the_random_generators_as_they_were():
-    def draw() -> tuple[float, float, float]:
-        return random.random(), float(np.random.rand()), float(torch.rand(()))
-
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    expected = draw()
-    random.setstate(states[0])
-    np.random.set_state(states[1])
-    torch.set_rng_state(states[2])
-    views_of(seed=1)
-    assert draw() == expected
+def test_shared_features_are_those_of_fresh_views_but_for_rounding(run):
+    fresh, _ = run("fresh", "DATALOADER.NUM_WORKERS", "0", "OPTIM.LR", "0.1")
+    shared, said = run("shared", *SHARED, "OPTIM.LR", "0.1")
+    assert "kept epochs 1 to 166, seed 1, of 6 images" in said
+    assert np.abs(shared - fresh).max() < 1e-3 * np.abs(fresh).max()
+    other, _ = run("other", *SHARED, "OPTIM.LR", "0.1", "INPUT.VIEW_SEED", "image", "SEED", "2")
+    assert np.abs(other - fresh).max() > 1e-2 * np.abs(fresh).max()
 
 
-def image_loader(**options: Any) -> DataLoader[Any]:
-    images = RandomImages()
-    return DataLoader(images, **options)
+def test_it_does_not_matter_who_encodes_first(run, monkeypatch, tmp_path):
+    results = []
+    for place, order in (("a", ("0.1", "0.9")), ("b", ("0.9", "0.1"))):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / place))
+        logits = {lam: run(f"{place}{lam}", *SHARED, "TRAINER.CMP.LAMBDA", lam) for lam in order}
+        assert "kept epochs" in logits[order[0]][1]
+        assert "read epochs" in logits[order[1]][1]
+        results.append({lam: found for lam, (found, _) in logits.items()})
+    for lam in ("0.1", "0.9"):
+        assert (results[0][lam] == results[1][lam]).all()
 
 
-def test_served_batches_are_the_loaders_batches():
-    features = torch.arange(5.0)[None, :, None]
-    for options in ({"batch_size": 2}, {"batch_size": 2, "shuffle": True, "drop_last": True}):
-        loader = image_loader(**options)
-        served = serve(loader, features)
-        assert len(served) == len(loader)
-        torch.manual_seed(4)
-        expected = [batch["img"][:, 0].tolist() for batch in loader]
-        torch.manual_seed(4)
-        batches = list(served)
-        assert [batch["img"][:, 0].tolist() for batch in batches] == expected
-        assert [batch["index"].tolist() for batch in batches] == expected
-        for batch in batches:
-            assert batch["label"].tolist() == [i % 2 for i in batch["index"].tolist()]
-            assert batch["impath"] == [f"{i}.png" for i in batch["index"].tolist()]
+def test_a_run_that_would_wait_encodes_later_epochs_instead(run, monkeypatch):
+    """The first part is taken by another run until the second one is made."""
+    fetch, asked = FeatureStore.fetch, []
+
+    def busy(store: Any, description: Any, *rest: Any) -> Tensor:
+        if description["views"]:
+            asked.append(description["views"][1])
+            if asked == [0] or (asked[0] == 0 and 166 not in asked):
+                raise Busy
+        return fetch(store, description, *rest)
+
+    expected, _ = run("expected", *SHARED, "OPTIM.MAX_EPOCH", "170", "--no-feature-store")
+    monkeypatch.setattr(FeatureStore, "fetch", busy)
+    found, _ = run("found", *SHARED, "OPTIM.MAX_EPOCH", "170")
+    assert asked == [0, 0, 166, 0, 166]
+    assert (found == expected).all()
 
 
-def test_serving_uses_as_many_random_numbers_as_loading():
-    """Otherwise the training after a validation would depend on the store."""
-    loader = image_loader(batch_size=2, shuffle=True)
-    loader.dataset.__class__ = type("Fixed", (RandomImages,), {"__getitem__": lambda s, i: i})
-    drawn = []
-    for source in (loader, serve(loader, torch.zeros(1, 5, 1))):
-        torch.manual_seed(4)
-        list(source)
-        drawn.append(torch.rand(()).item())
-    assert drawn[0] == drawn[1]
+def test_another_method_reads_the_same_views(run):
+    run("first", *SHARED)
+    _, said = run("second", *SHARED, "OPTIM.MAX_EPOCH", "1", trainer="CoCoOp")
+    assert "read epochs" in said
 
 
-def test_every_view_is_drawn():
-    served = serve(image_loader(batch_size=5), torch.arange(3.0)[:, None, None].expand(3, 5, 1))
-    drawn = torch.stack([next(iter(served))["img"][:, 0] for _ in range(60)])  # [epochs, images]
-    for image in drawn.t():
-        assert image.unique().tolist() == [0, 1, 2]
-    assert len(drawn.unique(dim=0)) > 10  # images draw apart from each other
+@pytest.mark.parametrize("shared", ["True", "False"])
+def test_a_killed_run_goes_on_with_the_views_of_its_epoch(run, shared, monkeypatch):
+    options = ("INPUT.SHARED_VIEWS", shared, "DATALOADER.NUM_WORKERS", "1")
+    options += ("TRAIN.CHECKPOINT_FREQ", "1", "OPTIM.LR", "0.1")
+    whole, _ = run("whole", *options)
+    with monkeypatch.context() as patch:
+        patch.setattr(PromptTrainer, "after_train", lambda trainer: None)
+        after = PromptTrainer.after_epoch
+
+        def killed(trainer: Any) -> None:
+            after(trainer)
+            if trainer.epoch == 1:
+                raise OSError("killed")
+
+        patch.setattr(PromptTrainer, "after_epoch", killed)
+        assert "killed" in run("killed", *options, code=2)
+    resumed, said = run("killed", *options)
+    assert "will resume training" in said
+    assert (resumed == whole).all()
 
 
-def test_a_transform_is_described_by_its_settings_and_not_by_its_address():
-    one, same = (T.Compose([T.Resize(8), Cutout(1, 4), T.ToTensor()]) for _ in range(2))
-    assert describe_transform(one) == describe_transform(same)
-    assert " at 0x" not in describe_transform(one)
-    nested = [T.RandomApply([Cutout(1, n)], p=p) for n, p in ((4, 0.5), (5, 0.5), (4, 0.6))]
-    others = [T.Compose([T.Resize(9), Cutout(1, 4), T.ToTensor()]), Cutout(2, 4), *nested]
-    assert len({describe_transform(t) for t in (one, *others)}) == len(others) + 1
+def test_a_method_that_changes_image_features_says_so_and_trains_on(run):
+    _, said = run("maple", *SHARED, "TRAINER.MAPLE.PROMPT_DEPTH", "2", trainer="MaPLe")
+    assert "Shared views: not for MaPLe, which changes image features" in said
+
+
+@pytest.mark.parametrize("options", [("INPUT.VIEW_SEED", "stream"), ("SEED", "-1")])
+def test_views_that_no_other_run_can_make_are_not_shared(run, options):
+    assert "INPUT.SHARED_VIEWS needs views that every run can make again" in run(
+        "refused", *SHARED, *options, code=2
+    )
+
+
+def test_a_run_without_a_seed_says_that_its_views_come_from_the_stream(run, tmp_path):
+    run("unseeded", "SEED", "-1", "INPUT.VIEW_SEED", "image")
+    run("seeded", "INPUT.VIEW_SEED", "image")
+    found = [read_identity(tmp_path / name) for name in ("unseeded", "seeded")]
+    assert [of.settings["INPUT.VIEW_SEED"] for of in found if of] == ["stream", "image"]
+
+
+def test_a_run_whose_images_were_drawn_without_a_seed_does_not_go_on(run, monkeypatch, tmp_path):
+    options = ("SEED", "-1", "TRAIN.CHECKPOINT_FREQ", "1")
+    with monkeypatch.context() as patch:
+        patch.setattr(PromptTrainer, "test", mock.Mock(side_effect=OSError("killed")))
+        assert "killed" in run("unseeded", *options, code=2)
+    run("unseeded", *options)  # it has learned all, and is tested
+    last = tmp_path / "unseeded/prompt_learner/model.pth.tar-3"
+    last.unlink()
+    last.with_name("checkpoint").write_text("model.pth.tar-2\n")
+    refused = run("unseeded", *options, code=2)
+    assert "holds 2 of 3 epochs of a run without a seed" in refused
+    run("unseeded", *options, "--redo")

@@ -9,12 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 import coop_cmp.datasets
 import coop_cmp.trainers  # noqa: F401 - declares them
+from coop_cmp.config import METHODS, SETTINGS
 
 # Behaves as the file "behaviour.json" beside it says, by the run's seed: a list of what to do at
 # each call, the last for all later calls. Adds a line to "calls.txt" per call.
@@ -25,9 +27,13 @@ from coop_cmp.config.resolve import pairs, resolve
 from coop_cmp.errors import UserError
 from coop_cmp.runs.identity import claim, flatten, identify, read_identity
 from coop_cmp.runs.records import REQUIRED_METRICS
-from coop_cmp.config import read_declarations
+from coop_cmp.config import METHODS, SETTINGS, Method, Setting
 
-read_declarations(Path(__file__).parent / "trainers")
+# What the trainers declare, without importing them, which takes seconds.
+declared = json.loads(Path(__file__).with_name("declared.json").read_text())
+for key, (default, free) in declared["settings"].items():
+    SETTINGS.setdefault(key, Setting(kind=type(default), default=default, free=free))
+METHODS |= {method["name"]: Method(**method) for method in declared["methods"]}
 
 def main():
     parser = argparse.ArgumentParser()
@@ -115,6 +121,11 @@ def root(tmp_path: Path) -> Path:
         file = tmp_path / "configs/trainers/CoOp" / f"{name}.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("")
+    declared = {
+        "settings": {key: (setting.default, setting.free) for key, setting in SETTINGS.items()},
+        "methods": [asdict(method) for method in METHODS.values()],
+    }
+    (tmp_path / "declared.json").write_text(json.dumps(declared))
     behave(tmp_path, {})
     return tmp_path
 

@@ -18,7 +18,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from coop_cmp.clip import LoadedCLIP
 from coop_cmp.config.resolve import resolve
 from coop_cmp.errors import UserError
-from coop_cmp.features import many_views
+from coop_cmp.features import loaders
+from coop_cmp.features.views import ManyViews
 from coop_cmp.runs.records import read_results
 from coop_cmp.trainers.base import PromptedCLIP
 from coop_cmp.trainers.tpt import (
@@ -229,7 +230,7 @@ def test_batches_parts_and_the_store_change_nothing_and_the_seed_does(run, monke
     once, _ = run("once", *SMALL, trainer="TPT")
     without, _ = run("without", "--no-feature-store", *SMALL, trainer="TPT")
     assert (once == without).all()
-    monkeypatch.setattr(many_views, "PART", 5)
+    monkeypatch.setattr(loaders, "TEST_IMAGES", 5)
     parts, said = run("parts", *SMALL, "DATALOADER.TEST.BATCH_SIZE", "7", trainer="TPT")
     assert said.count("kept 10 views") == 3
     np.testing.assert_allclose(parts, once, atol=1e-4)
@@ -241,7 +242,7 @@ def test_the_first_view_is_the_test_image_and_the_others_are_random():
     def draw(image: Any) -> Tensor:
         return torch.rand(3, 2, 2)
 
-    stack = many_views.ManyViews(lambda image: torch.zeros(3, 2, 2), draw, 4)(None)
+    stack = ManyViews(lambda image: torch.zeros(3, 2, 2), draw, 4)(None)
     assert stack.shape == (4, 3, 2, 2)
     assert (stack[0] == 0).all()
     assert len(stack.flatten(1).unique(dim=0)) == 4
@@ -253,14 +254,14 @@ def test_the_first_view_is_the_test_image_and_the_others_are_random():
         (("TRAINER.TPT.VIEWS", "9"), r"CONFIDENT 0\.1 leaves none of TRAINER\.TPT\.VIEWS 9"),
         (("TRAINER.TPT.CONFIDENT", "1.5"), r"TRAINER\.TPT\.CONFIDENT must be a number"),
         (("OPTIM.NAME", "sgd"), r'OPTIM\.NAME must be "adamw" for CTPT, got "sgd"'),
-        (("TRAINER.TPT.DISPERSION", "-1"), r"TRAINER\.TPT\.DISPERSION must be .* number from 0"),
+        (("TRAINER.TPT.DISPERSION", "-1"), r"TRAINER\.TPT\.DISPERSION must be .* number >= 0"),
         (("TRAINER.TPT.AUGMIX", "[]"), r"TRAINER\.TPT\.AUGMIX takes one or two values"),
         (("TRAINER.TPT.CTX_INIT", ""), r"no context to start from"),
         (("TRAINER.TPT.PREC", "fp8"), r"TRAINER\.TPT\.PREC must be fp32"),
     ],
 )
 def test_wrong_settings_are_refused_before_any_image_is_read(options, message, run, monkeypatch):
-    monkeypatch.setattr(many_views, "ImageEncoder", None)
+    monkeypatch.setattr(loaders, "ImageEncoder", None)
     error = run("wrong", *options, trainer="CTPT", code=2)
     assert re.search(message, error), error
 
@@ -272,9 +273,9 @@ def test_prompts_that_do_not_fit_in_the_text_budget_are_refused(monkeypatch):
 
 
 def test_views_of_a_loader_that_already_has_them_are_left_alone():
-    features = many_views.StoredViews(lambda part: torch.zeros(1, 2, 3), [])
+    features = loaders.StoredFeatures(lambda items: torch.zeros(1, 2, 3), [])
     loader = SimpleNamespace(dataset=features)
-    assert many_views.ViewFeatures.test_loader(None, loader) is loader  # type: ignore[arg-type]
+    assert loaders.ManyViewsLoaders.test_loader(None, loader) is loader  # type: ignore[arg-type]
 
 
 def test_a_second_weight_is_for_imagenet_and_its_variants():

@@ -9,6 +9,8 @@ from dassl.utils import check_availability
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, MultiStepLR, StepLR
 from yacs.config import CfgNode
 
+from coop_cmp.config.dassl_keys import SCHEDULES, WARMUPS
+
 
 class _WarmupScheduler(LRScheduler):
     """Sets the rate itself for ``warmup_epoch`` epochs, then hands over to ``successor``."""
@@ -88,12 +90,12 @@ class LinearWarmupScheduler(_WarmupScheduler):
 
 def build_lr_scheduler(optimizer: torch.optim.Optimizer, optim_cfg: CfgNode) -> LRScheduler:
     """Make the schedule ``optim_cfg.LR_SCHEDULER``: single_step, multi_step or cosine."""
-    check_availability(optim_cfg.LR_SCHEDULER, ["single_step", "multi_step", "cosine"])
+    check_availability(optim_cfg.LR_SCHEDULER, SCHEDULES)
     scheduler = _main_scheduler(optimizer, optim_cfg)
     if optim_cfg.WARMUP_EPOCH <= 0:
         return scheduler
 
-    check_availability(optim_cfg.WARMUP_TYPE, ["linear", "constant"])
+    check_availability(optim_cfg.WARMUP_TYPE, WARMUPS)
     if not optim_cfg.WARMUP_RECOUNT:
         scheduler.last_epoch = optim_cfg.WARMUP_EPOCH
     if optim_cfg.WARMUP_TYPE == "constant":

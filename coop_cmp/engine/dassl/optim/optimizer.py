@@ -10,9 +10,9 @@ from dassl.utils import check_availability
 from torch import nn
 from yacs.config import CfgNode
 
-from .radam import RAdam
+from coop_cmp.config.dassl_keys import OPTIMIZERS
 
-_NAMES = ["adam", "amsgrad", "sgd", "rmsprop", "radam", "adamw"]
+from .radam import RAdam
 
 
 def build_optimizer(
@@ -25,7 +25,7 @@ def build_optimizer(
         optim_cfg: The OPTIM node.
         param_groups: Parameter groups to use instead of ``model``'s parameters.
     """
-    check_availability(optim_cfg.NAME, _NAMES)
+    check_availability(optim_cfg.NAME, OPTIMIZERS)
     if param_groups is not None:
         params = param_groups
     elif optim_cfg.STAGED_LR:

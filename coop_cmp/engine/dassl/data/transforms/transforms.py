@@ -14,32 +14,10 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 from yacs.config import CfgNode
 
-AVAI_CHOICES = [
-    "random_flip",
-    "random_resized_crop",
-    "normalize",
-    "instance_norm",
-    "random_crop",
-    "random_translation",
-    "center_crop",
-    "cutout",
-    "imagenet_policy",
-    "cifar10_policy",
-    "svhn_policy",
-    "randaugment",
-    "randaugment_fixmatch",
-    "randaugment2",
-    "gaussian_noise",
-    "colorjitter",
-    "randomgrayscale",
-    "gaussian_blur",
-]
+from coop_cmp.config.dassl_keys import INTERPOLATIONS, TRANSFORMS
 
-INTERPOLATION_MODES = {
-    "bilinear": InterpolationMode.BILINEAR,
-    "bicubic": InterpolationMode.BICUBIC,
-    "nearest": InterpolationMode.NEAREST,
-}
+AVAI_CHOICES = list(TRANSFORMS)
+INTERPOLATION_MODES = {name: InterpolationMode(name) for name in INTERPOLATIONS}
 
 
 class Random2DTranslation:

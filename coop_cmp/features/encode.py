@@ -1,0 +1,125 @@
+"""Encoding the images of a data set, and digests of all that their features depend on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from copy import copy
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import BatchSampler, DataLoader, Dataset
+from torchvision import transforms as T
+
+from coop_cmp.features.store import checksum, digest
+from coop_cmp.features.views import Batch, kept_generators
+
+
+class ImageEncoder:
+    """Encodes images of a data set; its workers, and what they have decoded, stay for the next.
+
+    Args:
+        dataset: The images.
+        batch_size: How many are encoded at once.
+        loader: The run's own, for as many workers and the same kind of memory.
+        encode_image: Makes features of a batch of images, on its device.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Batch],
+        batch_size: int,
+        loader: DataLoader[Batch],
+        encode_image: Callable[[Tensor], Tensor],
+    ) -> None:
+        images, end = _without_end(dataset)
+        self.encode_image = encode_image
+        self.rows = list(range(len(images)))
+        self.loader = DataLoader(
+            images,
+            batch_sampler=BatchSampler(self.rows, batch_size, drop_last=False),
+            num_workers=loader.num_workers,
+            pin_memory=loader.pin_memory,
+            persistent_workers=loader.num_workers > 0,
+            collate_fn=partial(_to_tensor, end=end),
+        )
+
+    def __call__(self, rows: Sequence[int] | None = None) -> Tensor:
+        """Compute features [N, E] in single precision of some images, or of all, in order.
+
+        The random generators are left as they were. Features leave their device at the end, all at
+        once: a GPU need not wait while the next images are loaded.
+        """
+        if rows is not None:
+            self.rows[:] = rows  # which the loader has
+        with torch.no_grad(), kept_generators():
+            return torch.cat([self.encode_image(batch).float() for batch in self.loader]).cpu()
+
+
+def _without_end(dataset: Any) -> tuple[Any, T.Normalize | None]:
+    """Return a data set whose transform lacks ToTensor and Normalize at its end, and the latter.
+
+    The data set itself and None, if its transform ends otherwise.
+    """
+    if hasattr(dataset, "dataset"):  # views or a part of another
+        inner, end = _without_end(dataset.dataset)
+        change = {"dataset": inner}
+    else:
+        steps: list[Any] = getattr(dataset.transform, "transforms", [])
+        plain = [type(step) for step in steps[-2:]] == [T.ToTensor, T.Normalize]
+        end = steps[-1] if plain else None
+        change = {"transform": T.Compose(steps[:-2])}
+    if end is None:
+        return dataset, None
+    changed = copy(dataset)
+    vars(changed).update(change)
+    return changed, end
+
+
+def _to_tensor(items: list[Batch], end: T.Normalize | None) -> Tensor:
+    """Apply the end of the transform to a batch: the same numbers, for all images at once."""
+    images = [item["img"] for item in items]
+    if end is None:
+        return torch.stack(images)
+    pixels = np.stack([np.asarray(image) for image in images])
+    if pixels.dtype != np.uint8 or pixels.ndim != 4:  # grey, or not in 8 bits
+        return end(torch.stack([T.functional.to_tensor(image) for image in images]))
+    batch = torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()  # [B, 3, H, W]
+    return end(batch.float().div(255))
+
+
+def tower_digest(visual: nn.Module) -> str:
+    """Return a digest of a module's architecture and weights."""
+    weights = {name: checksum(value) for name, value in visual.state_dict().items()}
+    # What repr does not show, such as the number of heads.
+    settings = {
+        f"{module_name}.{name}": str(value)
+        for module_name, module in visual.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, bool | int | float | str | tuple) and name != "training"
+    }
+    return digest({"architecture": repr(visual), "settings": settings, "weights": weights})
+
+
+def files_digest(paths: Sequence[str]) -> str:
+    """Return a digest of files' places, sizes and times of change."""
+    listed = []
+    for path in paths:
+        status = os.stat(path)
+        listed.append([os.path.abspath(path), status.st_size, status.st_mtime_ns])
+    return digest({"files": listed})
+
+
+def describe_transform(transform: Any) -> str:
+    """Return a transform with all its settings as text, the same in every process."""
+    steps = getattr(transform, "transforms", None)
+    name = type(transform).__qualname__
+    if type(transform).__repr__ is object.__repr__:  # it would show an address in memory
+        return f"{name}({[(k, describe_transform(v)) for k, v in sorted(vars(transform).items())]})"
+    if isinstance(steps, list | tuple):
+        settings = {k: v for k, v in vars(transform).items() if k == "p"}
+        return f"{name}({settings}, [{', '.join(map(describe_transform, steps))}])"
+    return repr(transform)

@@ -1,0 +1,234 @@
+"""Stored features: the same results as without, and nothing stale."""
+
+from __future__ import annotations
+
+import copy
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from dassl.data.transforms.transforms import Cutout
+from PIL import Image
+from torch import nn
+from torch.utils.data import DataLoader
+from torchvision import transforms as T
+
+from coop_cmp.features.encode import ImageEncoder, describe_transform, tower_digest
+from coop_cmp.features.loaders import feature_loader
+from coop_cmp.features.views import SeededViews
+from tests.small_clip import small_clip
+
+
+def stored(tmp_path: Path) -> int:
+    return len(list((tmp_path / "coop_cmp" / "features").rglob("*.safetensors")))
+
+
+# Testing on validation data in every epoch shows that the store leaves the random numbers alone.
+VALIDATED = ("TEST.FINAL_MODEL", "best_val")
+
+
+@pytest.mark.parametrize("trainer", ["CoOp", "ZeroshotCLIP"])
+def test_results_are_bit_identical_without_a_store_and_with_an_empty_and_a_filled_one(
+    trainer, run, tmp_path
+):
+    without, _ = run("without", "--no-feature-store", *VALIDATED, trainer=trainer)
+    assert stored(tmp_path) == 0
+    first, said = run("first", *VALIDATED, trainer=trainer)
+    assert "kept features of 12 images" in said
+    second, said = run("second", *VALIDATED, trainer=trainer)
+    assert "read features of 12 images" in said
+    assert (first == without).all()
+    assert (second == without).all()
+
+
+def test_an_image_prompt_method_reads_the_same_features(run, tmp_path):
+    """CoCoOp encodes prompts for every image; the image's own features are still frozen."""
+    options = ("OPTIM.MAX_EPOCH", "1")
+    without, _ = run("without", "--no-feature-store", *options, trainer="CoCoOp")
+    run("fill", *options, trainer="CoOp")
+    filled, said = run("filled", *options, trainer="CoCoOp")
+    assert "read features" in said
+    assert (filled == without).all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("INPUT.PIXEL_MEAN", "[0.5, 0.5, 0.5]"),
+        ("INPUT.INTERPOLATION", "bilinear"),
+        ("DATALOADER.TEST.BATCH_SIZE", "4"),
+        ("TRAINER.COOP.PREC", "amp"),
+    ],
+    ids=lambda options: options[0],
+)
+def test_what_changes_features_changes_the_key(options, run, tmp_path):
+    run("plain", trainer="ZeroshotCLIP")
+    run("changed", *options, trainer="ZeroshotCLIP")
+    assert stored(tmp_path) == 2
+
+
+def test_other_weights_change_the_key_and_the_text_side_does_not(tmp_path):
+    model, other = small_clip("vit"), small_clip("rn50")
+    assert tower_digest(model.visual) != tower_digest(other.visual)
+    changed = copy.deepcopy(model.visual)
+    assert tower_digest(changed) == tower_digest(model.visual)
+    with torch.no_grad():
+        changed.conv1.weight[0, 0, 0, 0] += 1
+    assert tower_digest(changed) != tower_digest(model.visual)
+
+
+def test_the_same_weights_in_another_architecture_change_the_key():
+    one, other = (
+        nn.Sequential(nn.Linear(2, 2), nn.GELU()),
+        nn.Sequential(nn.Linear(2, 2), nn.ReLU()),
+    )
+    other.load_state_dict(one.state_dict())
+    assert tower_digest(one) != tower_digest(other)
+
+
+def test_the_same_weights_with_another_number_of_heads_change_the_key():
+    one, other = nn.MultiheadAttention(8, 2), nn.MultiheadAttention(8, 4)
+    other.load_state_dict(one.state_dict())
+    assert repr(one) == repr(other)
+    assert tower_digest(one) != tower_digest(other)
+    assert tower_digest(one.eval()) == tower_digest(one.train())
+
+
+def test_a_changed_image_file_changes_the_key(run, pictures, tmp_path):
+    before, _ = run("before", trainer="ZeroshotCLIP")
+    Image.new("RGB", (40, 48)).save(pictures / "test" / "cat" / "2.png")
+    after, _ = run("after", trainer="ZeroshotCLIP")
+    assert stored(tmp_path) == 2
+    assert (before != after).any(axis=1).nonzero()[0].tolist() == [2]
+
+
+def test_a_method_that_changes_image_features_does_not_use_the_store_and_says_so(run, tmp_path):
+    options = ("TRAINER.MAPLE.PROMPT_DEPTH", "2", "OPTIM.MAX_EPOCH", "1")
+    _, said = run("maple", *options, trainer="MaPLe")
+    assert "Feature store: not for MaPLe" in said
+    assert stored(tmp_path) == 0
+
+
+class RandomImages:
+    """Five images, each a number that the three random generators decide."""
+
+    transform = None
+    data_source = tuple(SimpleNamespace(impath=f"{i}.png", label=i % 2, domain=0) for i in range(5))
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        drawn = [random.random(), float(np.random.rand()), float(torch.rand(()))]
+        return {"img": torch.tensor([float(i), *drawn])}
+
+
+def loader_with(workers: int) -> DataLoader:
+    return DataLoader(RandomImages(), num_workers=workers)
+
+
+def views_of(seed: int, batch_size: int = 4, workers: int = 0) -> torch.Tensor:
+    return ImageEncoder(
+        SeededViews(RandomImages(), 3, seed), batch_size, loader_with(workers), nn.Identity()
+    )()
+
+
+def test_views_depend_on_nothing_but_the_seed():
+    views = views_of(seed=1)
+    assert views.shape == (15, 4)
+    assert views[:, 0].tolist() == [0, 1, 2, 3, 4] * 3
+    assert all(len(column.unique()) == 15 for column in views[:, 1:].t())
+    torch.manual_seed(99)
+    assert torch.equal(views_of(seed=1, batch_size=7), views)
+    assert torch.equal(views_of(seed=1, workers=2), views)
+    assert not torch.equal(views_of(seed=2)[:, 1:], views[:, 1:])
+    assert not torch.equal(views_of(seed=-1)[:, 1:], views[:, 1:])
+
+
+class Pictures(RandomImages):
+    """Five random pictures of a mode, with the end of a transform that CLIP's images have."""
+
+    def __init__(self, mode: str, *end: Any) -> None:
+        self.mode = mode
+        self.transform = T.Compose([T.RandomCrop((6, 5)), *end])
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        pixels = np.random.default_rng(i).integers(0, 256, (9, 8, 3), dtype=np.uint8)
+        return {"img": self.transform(Image.fromarray(pixels).convert(self.mode))}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("mode", "end"),
+    [
+        ("RGB", T.Normalize((0.4, 0.5, 0.6), (0.3, 0.2, 0.1))),
+        ("L", T.Normalize((0.4,), (0.3,))),
+        ("F", T.Normalize((0.4,), (0.3,))),
+        ("RGB", T.RandomInvert(0.5)),
+    ],
+)
+def test_a_batch_takes_the_end_of_its_transform_with_the_same_bits(mode, end, workers):
+    views = SeededViews(Pictures(mode, T.ToTensor(), end), 3, seed=1)
+    encoder = ImageEncoder(views, 4, loader_with(workers), nn.Identity())
+    for rows in (range(len(views)), range(2, 9), [14, 3]):  # workers stay from one to the next
+        assert torch.equal(encoder(rows), torch.stack([views[i]["img"] for i in rows]))
+
+
+def test_encoding_leaves_the_random_generators_as_they_were():
+    def draw() -> tuple[float, float, float]:
+        return random.random(), float(np.random.rand()), float(torch.rand(()))
+
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    expected = draw()
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    torch.set_rng_state(states[2])
+    views_of(seed=1)
+    assert draw() == expected
+
+
+def image_loader(**options: Any) -> DataLoader[Any]:
+    images = RandomImages()
+    return DataLoader(images, **options)
+
+
+def test_served_batches_are_the_loaders_batches():
+    features = torch.arange(5.0)[:, None]
+    for options in ({"batch_size": 2}, {"batch_size": 2, "shuffle": True, "drop_last": True}):
+        loader = image_loader(**options)
+        served = feature_loader(loader, features.__getitem__)
+        assert len(served) == len(loader)
+        torch.manual_seed(4)
+        expected = [batch["img"][:, 0].tolist() for batch in loader]
+        torch.manual_seed(4)
+        batches = list(served)
+        assert [batch["img"][:, 0].tolist() for batch in batches] == expected
+        assert [batch["index"].tolist() for batch in batches] == expected
+        for batch in batches:
+            assert batch["label"].tolist() == [i % 2 for i in batch["index"].tolist()]
+            assert batch["impath"] == [f"{i}.png" for i in batch["index"].tolist()]
+
+
+def test_serving_uses_as_many_random_numbers_as_loading():
+    """Otherwise the training after a validation would depend on the store."""
+    loader = image_loader(batch_size=2, shuffle=True)
+    loader.dataset.__class__ = type("Fixed", (RandomImages,), {"__getitem__": lambda s, i: i})
+    drawn = []
+    for source in (loader, feature_loader(loader, torch.zeros(5, 1).__getitem__)):
+        torch.manual_seed(4)
+        list(source)
+        drawn.append(torch.rand(()).item())
+    assert drawn[0] == drawn[1]
+
+
+def test_a_transform_is_described_by_its_settings_and_not_by_its_address():
+    one, same = (T.Compose([T.Resize(8), Cutout(1, 4), T.ToTensor()]) for _ in range(2))
+    assert describe_transform(one) == describe_transform(same)
+    assert " at 0x" not in describe_transform(one)
+    nested = [T.RandomApply([Cutout(1, n)], p=p) for n, p in ((4, 0.5), (5, 0.5), (4, 0.6))]
+    others = [T.Compose([T.Resize(9), Cutout(1, 4), T.ToTensor()]), Cutout(2, 4), *nested]
+    assert len({describe_transform(t) for t in (one, *others)}) == len(others) + 1
