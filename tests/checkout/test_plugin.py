@@ -127,7 +127,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(checkout: Path) -> subprocess.CompletedProcess[str]:
     """The command as a user calls it, where neither package needs to be installed."""
     paths = [Path(module.__file__).parents[1] for module in (coop_cmp, dassl)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
+    paths = os.pathsep.join([*map(str, paths), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": paths}
     options = ("--trainer", "Tiny_CMP", "--output-dir", "out", "TRAINER.CMP.LAMBDA", "0.5")
     command = [sys.executable, "-m", "coop_cmp", *options]
     return subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
