@@ -30,7 +30,7 @@ from coop_cmp.runs.store import lookup
 from coop_cmp.trackers import Trackers
 
 from .checkpoint import learned_digest, load_learned
-from .frozen import FeatureTrainer
+from .stored import FeatureTrainer
 
 
 @dataclass

@@ -28,7 +28,7 @@ import torch
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
-from coop_cmp.clip import LoadedCLIP, context_layout
+from coop_cmp.clip import LoadedCLIP, context_layout, random_context
 from coop_cmp.config import PRECISIONS, choice, declare_trainer, integer, number, several
 from coop_cmp.errors import UserError
 
@@ -138,8 +138,8 @@ class EvidentialPromptLearner(nn.Module):
 
     def __init__(self, node: Any, clip: LoadedCLIP, classnames: list[str]) -> None:
         super().__init__()
-        members, width = len(node.KL_WEIGHTS), clip.model.ln_final.weight.shape[0]
-        self.ctx = nn.Parameter(nn.init.normal_(torch.empty(members, node.N_CTX, width), std=0.02))
+        members = len(node.KL_WEIGHTS)
+        self.ctx = nn.Parameter(random_context(clip, members, node.N_CTX))
         start = clip.model.logit_scale.detach().float() + torch.tensor(SCALE_SHARE).log()
         self.log_scale = nn.Parameter(start.expand(members).clone())
         self.offset = nn.Parameter(torch.zeros(members))

@@ -15,7 +15,7 @@ from dassl.engine import TRAINER_REGISTRY
 from dassl.optim import build_optimizer
 from torch import Tensor, nn
 
-from coop_cmp.clip import LoadedCLIP, PromptLayout, clean, template_of, text_layout
+from coop_cmp.clip import LoadedCLIP, PromptLayout, template_layout, template_of
 from coop_cmp.config import PRECISIONS, choice, declare_trainer, flag, number
 from coop_cmp.devices import to_device
 from coop_cmp.errors import UserError
@@ -45,8 +45,7 @@ class FineTunedCLIP(PromptedCLIP):
         super().__init__(cfg, clip)
         self.node = cfg.TRAINER.CLIPFT
         template = template_of(cfg)
-        texts = [template.format(clean(name)) for name in classnames]
-        self.layout = text_layout(texts, clip.tokenizer)
+        self.layout = template_layout(template, classnames, clip.tokenizer)
         clip.model.requires_grad_(self.node.TRAIN_TEXT)
         clip.model.logit_scale.requires_grad_(self.node.TRAIN_SCALE)
         clip.model.visual.requires_grad_(True)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
-from coop_cmp.clip import LoadedCLIP, context_layout, word_vectors
+from coop_cmp.clip import LoadedCLIP, context_layout, random_context, word_vectors
 from coop_cmp.clip.prompts import Position
 from coop_cmp.config import PRECISIONS, choice, declare_trainer, flag, integer, text
 
@@ -51,8 +50,7 @@ class PromptLearner(nn.Module):
             vectors = word_vectors(words, clip.tokenizer, clip.model.token_embedding)
         else:
             groups = (len(classnames),) if class_specific else ()
-            width = clip.model.ln_final.weight.shape[0]
-            vectors = nn.init.normal_(torch.empty(*groups, node.N_CTX, width), std=0.02)
+            vectors = random_context(clip, *groups, node.N_CTX)
         self.ctx = nn.Parameter(vectors)
         self.layout = context_layout(
             classnames,

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor
 
-from coop_cmp.clip import LoadedCLIP, clean, template_of, text_layout
+from coop_cmp.clip import LoadedCLIP, template_layout, template_of
 from coop_cmp.config import PRECISIONS, choice, declare_trainer, integer, number, text
 
 from .base import PromptedCLIP, PromptTrainer, Step
@@ -41,8 +41,7 @@ class KgCoOpCLIP(CoOpCLIP):
         super().__init__(cfg, clip, PromptLearner(node, clip, classnames))
         self.weight = node.W
         template = cfg.DATASET.TEMPLATE or ANCHOR_TEMPLATES.get(cfg.DATASET.NAME, template_of(cfg))
-        texts = [template.format(clean(name)) for name in classnames]
-        self.anchor_layout = text_layout(texts, clip.tokenizer)
+        self.anchor_layout = template_layout(template, classnames, clip.tokenizer)
         self._anchor: Tensor | None = None
         print(f"Anchor: {template}")
 

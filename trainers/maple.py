@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
@@ -18,6 +17,7 @@ from coop_cmp.clip import (
     check_vision_transformer,
     context_layout,
     prompted_image_features,
+    random_context,
     word_vectors,
 )
 from coop_cmp.config import PRECISIONS, choice, declare_trainer, integer, text
@@ -48,7 +48,7 @@ class MultiModalPromptLearner(nn.Module):
         image_width = clip.model.visual.conv1.weight.shape[0]
         count, depth = node.N_CTX, node.PROMPT_DEPTH
         words = node.CTX_INIT.replace("_", " ").strip()
-        random = [nn.init.normal_(torch.empty(count, text_width), std=0.02) for _ in range(depth)]
+        random = [random_context(clip, count) for _ in range(depth)]
         if words:
             known = word_vectors(words, clip.tokenizer, clip.model.token_embedding)
             if len(known) < count:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
-from coop_cmp.clip import LoadedCLIP, PromptLayout, context_layout
+from coop_cmp.clip import LoadedCLIP, PromptLayout, context_layout, random_context
 from coop_cmp.clip.prompts import Position, token_ids
 from coop_cmp.config import PRECISIONS, choice, declare_trainer, integer, number
 from coop_cmp.devices import to_device
@@ -49,8 +49,7 @@ class PromptDistribution(nn.Module):
                 "TRAINER.PRODA.N_PROMPT must be a multiple of PROMPT_BS, both at least 1, "
                 f"got {prompts} and {per_step}"
             )
-        width = clip.model.ln_final.weight.shape[0]
-        self.ctx = nn.Parameter(nn.init.normal_(torch.empty(prompts, node.N_CTX, width), std=0.02))
+        self.ctx = nn.Parameter(random_context(clip, prompts, node.N_CTX))
         quarter = prompts // 4
         self.places: dict[Position, range] = {
             "front": range(quarter),

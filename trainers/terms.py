@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor
 
-from coop_cmp.clip import LoadedCLIP, clean, template_of, text_layout
+from coop_cmp.clip import LoadedCLIP, template_layout, template_of
 from coop_cmp.devices import to_device
 from coop_cmp.errors import UserError
 from coop_cmp.losses import function_of
@@ -72,9 +72,9 @@ class ZeroShotCLIP:
     def __init__(
         self, cfg: Any, clip: LoadedCLIP, classnames: list[str], model: PromptedCLIP
     ) -> None:
-        texts = [template_of(cfg).format(clean(name)) for name in classnames]
+        layout = template_layout(template_of(cfg), classnames, clip.tokenizer)
         with torch.no_grad():
-            encoded = model.text_encoder(text_layout(texts, clip.tokenizer))
+            encoded = model.text_encoder(layout)
             self.text = F.normalize(encoded.float(), dim=-1)  # [C, E]
             self.scale = model.logit_scale.float().exp().clone()
         self.dtype, self.visual = model.text_encoder.dtype, None

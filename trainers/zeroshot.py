@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
-from coop_cmp.clip import LoadedCLIP, clean, ensemble_of, template_of, text_layout
+from coop_cmp.clip import LoadedCLIP, ensemble_of, template_layout, template_of
 from coop_cmp.config import declare_trainer
 
 from .base import PromptedCLIP, PromptTrainer
@@ -30,8 +30,7 @@ class TemplateCLIP(PromptedCLIP):
         super().__init__(cfg, clip)
         self.prompt_learner = nn.Module()
         self.layouts = [
-            text_layout([template.format(clean(name)) for name in classnames], clip.tokenizer)
-            for template in templates
+            template_layout(template, classnames, clip.tokenizer) for template in templates
         ]
         print(f"Templates: {'; '.join(templates)}")
 
