@@ -28,7 +28,7 @@ from coop_cmp.runs.project import Project  # noqa: E402
 from coop_cmp.runs.run import Run  # noqa: E402
 from coop_cmp.sweep.progress import Progress  # noqa: E402
 from coop_cmp.sweep.timing import Estimator  # noqa: E402
-from tests.runs import finish_with  # noqa: E402
+from tests.made_runs import finish_with  # noqa: E402
 
 
 def runs_of_tables(number: int) -> list[Run]:
@@ -101,7 +101,7 @@ def main() -> None:
         )
         places = ["--project", str(ROOT), "--output", folder, "--seeds", *seeds]
         for name, words in {
-            "results --csv": ["coop_cmp.runs", folder, "--csv"],
+            "results --csv": ["coop_cmp.cli.results", folder, "--csv"],
             "tables show all --no-intervals": [
                 *("coop_cmp.cli.tables", "show", "all", "--no-intervals", *places)
             ],

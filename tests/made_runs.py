@@ -2,42 +2,91 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from coop_cmp.files import write_json
-from coop_cmp.runs import Outcomes, write_outcomes, write_predictions, write_results
-from coop_cmp.runs.identity import RUN_FILE
+from coop_cmp.metrics import Samples, calibration_report
+from coop_cmp.runs import Identity, Outcomes, write_outcomes, write_predictions, write_results
+from coop_cmp.runs.identity import RUN_FILE, Training
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.records import REQUIRED_METRICS, image_numbers, images_digest
 from coop_cmp.runs.run import Run, is_zero_shot
 
+SETTINGS = {
+    "TRAINER.NAME": "CoOp",
+    "DATASET.NAME": "Digits",
+    "DATASET.NUM_SHOTS": 4,
+    "DATASET.SUBSAMPLE_CLASSES": "all",
+    "MODEL.BACKBONE.NAME": "GlyphCLIP",
+    "TEST.SPLIT": "test",
+    "SEED": 1,
+}
 
-def record_of(project: Project, run: Run, **metrics: float) -> dict[str, Any]:
-    """The record of a run with these metrics, as fractions; all others are 0.5."""
-    learned = None if is_zero_shot(run.trainer) else f"learned by {run.training or run}"
-    return {
-        **project.identity(run).as_record(),
+
+def record_of(identity: Identity, **fields: Any) -> dict[str, Any]:
+    """The record of a run; metrics that are not given are 0.5."""
+    trainable = int(not is_zero_shot(identity.settings["TRAINER.NAME"]))
+    record = {
+        **identity.as_record(),
         "weights": {"name": "openai", "digest": "0"},
-        "checkpoint": learned,
+        "checkpoint": "0",
         "images": None,
-        "metrics": {**dict.fromkeys(REQUIRED_METRICS, 0.5), "gap": 0.1, **metrics},
-        "sizes": {"classes": 2, "test": 100, "train": 80, "trainable": int(learned is not None)},
+        "sizes": {"classes": 2, "test": 100, "train": 80, "trainable": trainable},
         "seconds": {"total": 2.0, "test": 1.0},
         "machine": {"host": "here", "device": "cpu"},
         "versions": {"python": "3"},
         "commit": None,
         "notes": [],
+        **fields,
     }
+    metrics = dict.fromkeys(REQUIRED_METRICS, 0.5) | {"gap": 0.1} | fields.get("metrics", {})
+    return record | {"metrics": metrics}
+
+
+def write_run(
+    folder: Path,
+    settings: dict[str, Any],
+    logits: np.ndarray,
+    labels: np.ndarray,
+    classnames: Sequence[str],
+    *,
+    training: Training | None = None,
+    names: Sequence[str] | None = None,
+    text_features: np.ndarray | None = None,
+    **fields: Any,
+) -> Path:
+    """Write all files of a run with these predictions and the metrics that they give.
+
+    Args:
+        settings: By key, in place of those in ``SETTINGS``.
+        names: Of the images.
+        fields: Of the record.
+    """
+    identity = Identity({**SETTINGS, **settings}, training)
+    n_bins, closed = settings.get("TEST.N_BINS", 10), settings.get("TEST.BIN_CLOSED", "right")
+    found = calibration_report(logits, labels, n_bins, closed, from_logits=True)
+    metrics = {name: None if value != value else value for name, value in found.items()}
+    images = image_numbers(names or [str(i) for i in range(len(labels))])
+    samples = Samples(logits, labels, from_logits=True)
+    values = (samples.labels, samples.predicted, samples.confidence, samples.nll)
+    write_json(folder / RUN_FILE, identity.as_record())
+    write_predictions(folder / "predictions.npz", logits, labels, list(classnames), text_features)
+    write_outcomes(folder / "outcomes.npz", Outcomes(images, *map(np.asarray, values)))
+    fields = {"images": images_digest(images), "metrics": metrics, **fields}
+    write_results(folder / "results.json", record_of(identity, **fields))
+    return folder
 
 
 def finish(project: Project, run: Run, **metrics: float) -> Path:
-    """Write the results of a run as if it were done; see :func:`record_of`."""
-    folder = project.directory(run)
-    record = record_of(project, run, **metrics)
-    write_json(folder / RUN_FILE, project.identity(run).as_record())
+    """Write the results of a planned run as if it were done, with these metrics as fractions."""
+    folder, identity = project.directory(run), project.identity(run)
+    learned = None if is_zero_shot(run.trainer) else f"learned by {run.training or run}"
+    write_json(folder / RUN_FILE, identity.as_record())
+    record = record_of(identity, checkpoint=learned, metrics=metrics)
     write_results(folder / "results.json", record)
     return folder
 
@@ -51,15 +100,18 @@ def finish_with(
     **metrics: float,
 ) -> Path:
     """The same with outcomes and predictions over two classes; the label is always class 0."""
-    folder = finish(project, run, **metrics)
-    names = [str(i) for i in range(len(confidence))] if names is None else names
-    predicted = np.where(correct, 0, 1)
-    nll = -np.log(np.where(correct, confidence, 1 - confidence))
-    outcomes = Outcomes(image_numbers(names), np.zeros(len(confidence)), predicted, confidence, nll)
-    write_outcomes(folder / "outcomes.npz", outcomes)
     logit = np.log(confidence / (1 - confidence)) * np.where(correct, 1, -1)
     logits = np.stack([logit, np.zeros_like(logit)], axis=1)
-    write_predictions(folder / "predictions.npz", logits, outcomes.labels, ["yes", "no"])
-    record = record_of(project, run, **metrics) | {"images": images_digest(outcomes.images)}
-    write_results(folder / "results.json", record)
-    return folder
+    identity = project.identity(run)
+    learned = None if is_zero_shot(run.trainer) else f"learned by {run.training or run}"
+    return write_run(
+        project.directory(run),
+        dict(identity.settings),
+        logits,
+        np.zeros(len(confidence), dtype=np.int64),
+        ["yes", "no"],
+        training=identity.training,
+        names=names,
+        checkpoint=learned,
+        **({"metrics": metrics} if metrics else {}),
+    )

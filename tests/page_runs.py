@@ -7,17 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from coop_cmp.files import write_json
-from coop_cmp.metrics import Samples, calibration_report
-from coop_cmp.runs import (
-    Identity,
-    write_outcomes,
-    write_predictions,
-    write_results,
-)
-from coop_cmp.runs.identity import RUN_FILE
-from coop_cmp.runs.records import images_digest
-from coop_cmp.runs.store import outcomes_of
+from coop_cmp.runs import Identity
+from tests.made_runs import SETTINGS, write_run
 
 NASTY = "<img src=x onerror='window.harm=1'>\"</script><script>window.harm=2</script>🐍 & co"
 CLASSES = ["ant", NASTY, "<b>bee</b>", "=1+1", "ant"]
@@ -25,49 +16,22 @@ CLASSES = ["ant", NASTY, "<b>bee</b>", "=1+1", "ant"]
 
 def settings_of(trainer: str, seed: int, shots: int = 4, **more: Any) -> dict[str, Any]:
     """The settings of a run, as few as will do."""
-    return {
-        "TRAINER.NAME": trainer,
-        "DATASET.NAME": "Digits",
-        "DATASET.NUM_SHOTS": shots,
-        "DATASET.SUBSAMPLE_CLASSES": "all",
-        "MODEL.BACKBONE.NAME": "GlyphCLIP",
-        "TEST.SPLIT": "test",
-        "SEED": seed,
-        **more,
-    }
+    return {"TRAINER.NAME": trainer, "DATASET.NUM_SHOTS": shots, "SEED": seed, **more}
 
 
 def store_run(
     folder: Path, settings: dict[str, Any], scale: float = 2.0, torch: str = "2", n: int = 200
 ) -> Path:
     """What train.py would leave of a run that is the more confident, the larger the scale."""
-    identity = Identity(settings)
-    rng = np.random.default_rng(int(identity.digest, 16))
+    rng = np.random.default_rng(int(Identity({**SETTINGS, **settings}).digest, 16))
     labels = np.arange(n) % len(CLASSES)
     logits = rng.normal(size=(n, len(CLASSES)))
     logits[np.arange(n), labels] += 1.5
     logits = (scale * logits).astype(np.float32)
-    metrics = calibration_report(logits, labels, from_logits=True)
-    outcomes = outcomes_of(Samples(logits, labels, from_logits=True))
-    write_json(folder / RUN_FILE, identity.as_record())
-    write_predictions(folder / "predictions.npz", logits, labels, CLASSES)
-    write_outcomes(folder / "outcomes.npz", outcomes)
-    trainable = int("Zero" not in settings["TRAINER.NAME"])
-    record = {
-        **identity.as_record(),
-        "weights": {"name": "w", "digest": "0"},
-        "checkpoint": "0",
-        "images": images_digest(outcomes.images),
-        "metrics": metrics,
-        "sizes": {"classes": len(CLASSES), "test": n, "trainable": trainable},
-        "seconds": {"total": 1.0},
-        "machine": {"device_name": "here"},
-        "versions": {"torch": torch},
-        "commit": None,
-        "notes": [],
-    }
-    write_results(folder / "results.json", record)
-    return folder
+    machine = {"device_name": "here"}
+    return write_run(
+        folder, settings, logits, labels, CLASSES, machine=machine, versions={"torch": torch}
+    )
 
 
 def store_many(output: Path) -> None:

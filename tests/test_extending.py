@@ -15,13 +15,18 @@ from PIL import Image
 
 import coop_cmp.losses.names as names
 from coop_cmp import TermScope
+from coop_cmp.cli.metrics import main as metrics_command
 from coop_cmp.config import SETTINGS
 from coop_cmp.metrics import calibration_report
 from coop_cmp.metrics.records import METRICS
-from coop_cmp.runs.frame import load
+from coop_cmp.report.page.build import page_data
+from coop_cmp.report.page.rows import rows_of
+from coop_cmp.report.summary import summary
+from coop_cmp.runs.frame import find_runs, load
 from tests.blocks import blocks
 from tests.conftest import ROOT
 from tests.datasets.trees import build, entries
+from tests.made_runs import write_run
 
 PAGE = ROOT / "docs/extending.md"
 TRAINER, DATASET, TERM, ENTRIES, METRIC = blocks(PAGE, "python")
@@ -107,9 +112,27 @@ def test_a_term_is_one_file_and_two_entries(monkeypatch):
             del SETTINGS[key]
 
 
-def test_a_metric_is_one_entry(monkeypatch):
+def test_a_metric_is_one_record(monkeypatch, tmp_path, capsys):
+    probs = np.array([[0.95, 0.05], [0.95, 0.05], [0.6, 0.4], [0.3, 0.7]])
+    labels = np.array([1, 0, 1, 1])
+    for seed in (1, 2):
+        for trainer in ("CoOp", "CoOp_CMP"):
+            settings = {"TRAINER.NAME": trainer, "SEED": seed}
+            write_run(tmp_path / f"{trainer}{seed}", settings, np.log(probs), labels, "ab")
     monkeypatch.setitem(METRICS, "overconfident", METRICS["ece"])
     exec(METRIC, {})
-    probs = np.array([[0.95, 0.05], [0.95, 0.05], [0.6, 0.4], [0.3, 0.7]])
-    report = calibration_report(probs, np.array([1, 0, 1, 1]), keys=["overconfident"])
+    report = calibration_report(probs, labels, keys=["overconfident"])
     assert report == {"overconfident": 0.25}
+    frame = load(tmp_path)
+    assert frame["overconfident"].tolist() == [0.25] * 4, "of runs that were made before"
+    text = summary(frame)
+    assert "| overconfident" in text
+    assert "25.00 ± 0.00" in text
+    rows = rows_of(find_runs(tmp_path)[0])
+    assert rows[0].values["overconfident"].estimate == 0.25
+    assert rows[0].values["overconfident"].low < 0.25
+    assert rows[1].changes["overconfident"].high == 0
+    data = page_data(rows, [], "")
+    assert data["metrics"]["overconfident"]["better"] == -1
+    assert metrics_command([str(tmp_path / "CoOp1"), "--keys", "overconfident"]) == 0
+    assert "25.00%" in capsys.readouterr().out

@@ -10,11 +10,12 @@ import numpy as np
 from coop_cmp.calibrate.affine import fit_dirichlet, fit_vector
 from coop_cmp.calibrate.dac import DAC, class_factors
 from coop_cmp.calibrate.onevsrest import fit_histogram, fit_isotonic
-from coop_cmp.calibrate.runs import Archive, Calibrated, StoredRun
+from coop_cmp.calibrate.runs import Archive, Calibrated
 from coop_cmp.calibrate.sals import scale_to_zero_shot
 from coop_cmp.calibrate.temperature import PRIOR, Temperature, fit_temperature
 from coop_cmp.errors import UserError
 from coop_cmp.runs.run import LABEL_FREE
+from coop_cmp.runs.stored import StoredRun
 
 FITS: dict[str, Callable[..., Callable[[np.ndarray], np.ndarray]]] = {
     "vector": fit_vector,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,58 +14,9 @@ import numpy as np
 from coop_cmp.calibrate.storage import Calibrator, StoredCalibrator, write_calibrator
 from coop_cmp.calibrate.temperature import Temperature
 from coop_cmp.errors import UserError
-from coop_cmp.runs.frame import find_results
-from coop_cmp.runs.identity import CALIBRATOR, Identity, calibrated, claim
-from coop_cmp.runs.records import (
-    OUTCOMES_FILE,
-    PREDICTIONS_FILE,
-    RESULTS_FILE,
-    Predictions,
-    read_outcomes,
-    read_predictions,
-    read_results,
-    write_outcomes,
-    write_predictions,
-    write_results,
-)
-
-
-@dataclass(frozen=True)
-class StoredRun:
-    """A finished run on disk."""
-
-    folder: Path
-    record: Mapping[str, Any]
-
-    @classmethod
-    def read(cls, folder: str | Path) -> StoredRun:
-        """Read a run's record; what is not one is refused."""
-        return cls(Path(folder), read_results(Path(folder, RESULTS_FILE)))
-
-    @cached_property
-    def predictions(self) -> Predictions:
-        """Its logits and labels."""
-        return read_predictions(self.folder / PREDICTIONS_FILE)
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """Its settings by key."""
-        return self.record["settings"]
-
-    @property
-    def split(self) -> str:
-        """What it was tested on."""
-        return self.settings["TEST.SPLIT"]
-
-    @property
-    def trained(self) -> str:
-        """The digest of the run that learned what is tested here: of another or of itself."""
-        training = self.record["training"]
-        return training["digest"] if training else self.record["digest"]
-
-    def shares(self, other: StoredRun, *keys: str) -> bool:
-        """Whether these settings are the same in another run."""
-        return all(self.settings.get(key) == other.settings.get(key) for key in keys)
+from coop_cmp.runs.frame import find_runs
+from coop_cmp.runs.identity import CALIBRATOR, calibrated, claim
+from coop_cmp.runs.stored import StoredRun
 
 
 @dataclass(frozen=True)
@@ -78,16 +28,8 @@ class Archive:
     @cached_property
     def runs(self) -> list[StoredRun]:
         """Each of them; what cannot be read is left out."""
-        return list(self._read())
-
-    def _read(self) -> Iterator[StoredRun]:
-        for path in find_results(self.root):
-            try:
-                run = StoredRun.read(path.parent)
-            except UserError:
-                continue
-            if not any(key.startswith(CALIBRATOR) for key in run.settings):
-                yield run
+        found, _ = find_runs(self.root)
+        return [r for r in found if not any(key.startswith(CALIBRATOR) for key in r.settings)]
 
     def validation(self, run: StoredRun) -> list[StoredRun]:
         """The tests of the same trained model on its few-shot validation part."""
@@ -156,41 +98,28 @@ def store_calibrated(
         output: The new run's folder; None for one beside the run, named after the calibrator.
         redo: Replace a run that is there.
     """
-    from coop_cmp.metrics import Samples
     from coop_cmp.metrics.panel import measure
-    from coop_cmp.runs import circumstances
-    from coop_cmp.runs.store import outcomes_of
+    from coop_cmp.metrics.samples import Samples
+    from coop_cmp.runs.store import store
 
     folder = Path(output) if output else beside(run.folder, result.name)
     if folder.resolve() == run.folder.resolve():
         raise UserError(f"--output {output} is the run itself; name another directory")
-    identity = calibrated(Identity.from_record(run.record), result.name, result.source)
-    predictions = run.predictions
+    identity = calibrated(run.identity, result.name, result.source)
     needed = [r.predictions.logits for r in (run, result.zero_shot) if r]
     logits = result.calibrator(*needed).astype(np.float32)
+    samples = Samples(logits, run.predictions.labels, from_logits=True)
     claim(folder, identity, redo)
-    samples = Samples(logits, predictions.labels, from_logits=True)
-    bins = run.settings.get("TEST.N_BINS", 10), run.settings.get("TEST.BIN_CLOSED", "right")
-    metrics = measure(samples, None, *bins)
-    known = {k: None if math.isnan(v) else v for k, v in metrics.items()}
+    write_calibrator(folder, _for_run(run, result))
     record = {
-        **{key: value for key, value in run.record.items() if key != "schema"},
+        **{key: value for key, value in run.record.items() if key not in ("schema", "seconds")},
         **identity.as_record(),
-        "metrics": {**known, **result.numbers},
+        "metrics": {**measure(samples, None, *run.bins), **result.numbers},
         "sizes": {**run.record["sizes"], "labels": result.labels},
-        "seconds": {"total": circumstances.seconds_since_start()},
-        "versions": circumstances.versions(),
-        "commit": circumstances.commit(),
         "notes": [*run.record["notes"], *result.notes],
     }
-    outcomes = replace(
-        outcomes_of(samples), images=read_outcomes(run.folder / OUTCOMES_FILE).images
-    )
-    write_predictions(folder / PREDICTIONS_FILE, logits, predictions.labels, predictions.classnames)
-    write_outcomes(folder / OUTCOMES_FILE, outcomes)
-    write_calibrator(folder, _for_run(run, result))
-    write_results(folder / RESULTS_FILE, record)
-    return folder, record
+    names, images = run.predictions.classnames, run.outcomes.images
+    return folder, store(folder, record, samples, names, images)
 
 
 def _for_run(run: StoredRun, result: Calibrated) -> StoredCalibrator:
@@ -199,10 +128,10 @@ def _for_run(run: StoredRun, result: Calibrated) -> StoredCalibrator:
     by_class = other is None and not isinstance(result.calibrator, Temperature)
     return StoredCalibrator(
         result.calibrator,
-        Identity.from_record(run.record),
+        run.identity,
         run.record["checkpoint"],
         run.predictions.classnames if by_class else None,
-        Identity.from_record(other.record) if other else None,
+        other.identity if other else None,
         other.record["weights"].get("digest") if other else None,
     )
 

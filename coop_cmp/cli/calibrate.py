@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from coop_cmp.calibrate.methods import CALIBRATORS, Sources, calibrate
-from coop_cmp.calibrate.runs import Archive, StoredRun, in_a_sweep, store_calibrated
+from coop_cmp.calibrate.runs import Archive, in_a_sweep, store_calibrated
 from coop_cmp.cli.guarded import guarded
 from coop_cmp.errors import UserError
+from coop_cmp.runs.stored import StoredRun
 
 DESCRIPTION = """\
 Calibrate finished runs after their training. The labels come from (--labels)
@@ -48,13 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise UserError("--output names one directory, but there are several runs")
     archives: dict[Path, Archive] = {}
     for folder in args.run:
-        run = StoredRun.read(folder)
+        run = StoredRun.of(folder)
         root = Path(args.runs) if args.runs else output_of(run.folder)
         sources = Sources(
             archives.setdefault(root, Archive(root)),
             args.labels,
-            [StoredRun.read(other) for other in args.fit],
-            StoredRun.read(args.zero_shot) if args.zero_shot else None,
+            [StoredRun.of(other) for other in args.fit],
+            StoredRun.of(args.zero_shot) if args.zero_shot else None,
         )
         result = calibrate(args.method, run, sources)
         place, record = store_calibrated(run, result, args.output, args.redo)

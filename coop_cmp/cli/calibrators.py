@@ -12,7 +12,8 @@ from coop_cmp.runs.run import Run
 def calibrate_runs(project: Project, runs: Iterable[Run]) -> list[str]:
     """Calibrate what is not calibrated yet; why some could not be."""
     from coop_cmp.calibrate.methods import Sources, calibrate
-    from coop_cmp.calibrate.runs import Archive, StoredRun, store_calibrated
+    from coop_cmp.calibrate.runs import Archive, store_calibrated
+    from coop_cmp.runs.stored import StoredRun
 
     archive = Archive(project.output)
     problems: dict[str, None] = {}
@@ -21,7 +22,7 @@ def calibrate_runs(project: Project, runs: Iterable[Run]) -> list[str]:
         if plain is None or project.state(run).kind == "done":
             continue
         try:
-            stored = StoredRun.read(project.directory(plain))
+            stored = StoredRun.of(project.directory(plain))
             method = run.calibrator.partition("-")[0]
             result = calibrate(method, stored, Sources(archive, run.labels))
             store_calibrated(stored, result, project.directory(run), redo=True)

@@ -30,6 +30,7 @@ from coop_cmp.losses.names import split_trainer
 from coop_cmp.report.summary import LEGEND, changes, mean_text
 from coop_cmp.runs.compare import Comparer
 from coop_cmp.runs.grid import parse_grid
+from coop_cmp.runs.pairs import Baselines, baseline_of, change_of
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run, is_zero_shot, number_text
 
@@ -90,12 +91,11 @@ def table(
         whole = mean_text([combine([mean(v) for v in values])], metric) if all(values) else "-"
         lam = "-" if method.lam is None else number_text(method.lam)
         lines.append([method.trainer, lam, *(mean_text(v, metric) for v in values), whole])
-        if method.baseline:
-            plain = {name: [run.baseline for run in runs] for name, runs in row.items()}
+        if baseline_of(method):
+            plain = {name: list(map(baseline_of, runs)) for name, runs in row.items()}
             found = [_change(project, frames[n], plain[n], metric, comparer) for n in row]
             if any(text != "-" for text in found):
-                term = split_trainer(method.trainer)[1]
-                lines.append([f"by {term}", "", *found, ""])
+                lines.append([f"by {change_of(method.trainer)}", "", *found, ""])
     head = ["trainer", "lambda", *next(iter(methods.values())), last]
     return tabulate(lines, head, tablefmt="github", disable_numparse=True)
 
@@ -107,7 +107,8 @@ def _change(
     theirs = project.frame(plain)
     if not len(ours) or not len(theirs):
         return "-"
-    found = changes(ours, theirs, [metric], comparer)
+    baselines = Baselines(theirs.to_dict("records"))
+    found = changes(ours.to_dict("records"), baselines, [metric], comparer)
     return found[0] if found else "-"
 
 

@@ -12,8 +12,7 @@ from coop_cmp.cli.guarded import guarded
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
 from coop_cmp.report.page.build import build
-from coop_cmp.runs import load
-from coop_cmp.runs.project import Project, find_root
+from coop_cmp.runs.frame import find_runs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,20 +24,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-intervals", action="store_true", help="numbers alone, faster")
     args = parser.parse_args(arguments)
     start = time.monotonic()
-    frame = load(args.output)
-    if not len(frame):
+    runs, problems = find_runs(args.output)
+    if not runs:
         raise UserError(f"{args.output}: there are no complete runs below it")
-    try:
-        project = Project(find_root(), args.output)
-    except UserError:
-        project = None  # installed without the checkout: what is missing has no command
     title = args.title or args.output.resolve().name
-    text = build(frame, title, project, not args.no_intervals).encode()
+    text = build(runs, title, problems, args.output, not args.no_intervals).encode()
     path = args.to or args.output / "report.html"
     with atomic_write(path) as file:
         file.write(text)
     seconds = time.monotonic() - start
-    print(f"{path}: {len(frame)} runs, {len(text) / 1e6:.1f} MB, made in {seconds:.0f} s")
+    print(f"{path}: {len(runs)} runs, {len(text) / 1e6:.1f} MB, made in {seconds:.0f} s")
     return 0
 
 

@@ -29,9 +29,10 @@ from coop_cmp.cli.guarded import guarded
 from coop_cmp.errors import UserError
 from coop_cmp.losses.names import split_trainer, twin_of
 from coop_cmp.metrics.records import METRICS, shown_in
-from coop_cmp.report.summary import change_text, counterparts, mean_text, plain_runs
+from coop_cmp.report.summary import change_text, mean_text
 from coop_cmp.runs.compare import Comparer
 from coop_cmp.runs.grid import parse_grid
+from coop_cmp.runs.pairs import Baselines, baseline_of
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import LAMBDAS, Run, number_text
 
@@ -96,7 +97,7 @@ def collect(project: Project, runs: Sequence[Run]) -> dict[Run, list[Candidate]]
     for setting, members in seeds.items():
         test = project.frame(members)
         validation = project.frame([replace(run, split="val") for run in members])
-        candidates = found.setdefault(setting.baseline or setting, [])
+        candidates = found.setdefault(baseline_of(setting) or setting, [])
         if len(test) < len(members) or len(validation) < len(members):
             continue
         # A folder of one's own may have no validation part, which its images alone tell.
@@ -134,8 +135,8 @@ def _doubt(chosen: Candidate, candidates: Sequence[Candidate], metric: str) -> s
     plain = next((candidate for candidate in candidates if candidate.lam is None), chosen)
     if plain is chosen:
         return ""
-    theirs = plain_runs(row for _, row in plain.validation.iterrows())
-    pairs = counterparts((row for _, row in chosen.validation.iterrows()), theirs)
+    baselines = Baselines(plain.validation.to_dict("records"))
+    pairs = baselines.pairs(chosen.validation.to_dict("records"))
     found = Comparer().compare(pairs, metric)
     if found is None or found.holds:
         return ""

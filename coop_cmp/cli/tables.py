@@ -87,7 +87,7 @@ def _selected(tables: Sequence[Table], args: argparse.Namespace) -> list[Run]:
 def _show(args: argparse.Namespace, project: Project, tables: Sequence[Table]) -> str:
     parts = []
     everything: dict[str, None] = {}
-    collector = Collector(project, not args.no_intervals)
+    collector = Collector(project, tables, not args.no_intervals)
     for one in tables:
         values, problems = collector.values(one, args.holm or one.holm)
         everything |= dict.fromkeys(problems)
@@ -109,7 +109,8 @@ def _draw(args: argparse.Namespace, project: Project, tables: Sequence[Table]) -
     if len(tables) > 1 or args.no_intervals:
         raise UserError("--picture shows one table at a time, with its intervals")
     (one,) = tables
-    save_tradeoff(one, Collector(project).values(one, args.holm or one.holm)[0], args.picture)
+    values, _ = Collector(project, tables).values(one, args.holm or one.holm)
+    save_tradeoff(one, values, args.picture)
 
 
 def _execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> bool | None:

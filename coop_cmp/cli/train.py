@@ -153,7 +153,7 @@ def main(args: argparse.Namespace) -> None:
     """Run what the arguments ask for."""
     add_models(ROOT / "configs" / "models")
     cfg = setup_cfg(args)
-    identity = identify(flatten(cfg), evaluated(args, cfg))
+    identity = identify(cfg, evaluated(args, cfg))
     for key in pairs(args.opts):
         if key.startswith("TRAINER.") and key not in identity.settings:
             print(f"Note that {cfg.TRAINER.NAME} does not use {key}")

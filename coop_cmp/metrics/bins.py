@@ -129,8 +129,13 @@ class ReliabilityBins:
 
     def __getitem__(self, index: int) -> ReliabilityBins:
         """Return the bins of one of several sets of samples."""
-        tensors = (self.edges, self.count, self.confidence_sum, self.correct_sum)
-        return ReliabilityBins(*(tensor[index] for tensor in tensors), self.closed)
+        return ReliabilityBins(
+            self.edges[index],
+            self.count[index],
+            self.confidence_sum[index],
+            self.correct_sum[index],
+            self.closed,
+        )
 
     def __add__(self, other: ReliabilityBins) -> ReliabilityBins:
         return ReliabilityBins(

@@ -65,8 +65,9 @@ class Weighted:
         index = bin_index(self.samples.ranking[0], edges, self.closed)
         starts = torch.searchsorted(index, torch.arange(self.n_bins + 1, device=index.device))
         totals = (self._count, self._confidence, self._correct)
-        sums = [total[:, starts].diff(dim=1) for total in totals]
-        return ReliabilityBins(edges.expand(len(self.size), -1), *sums, self.closed)
+        count, confidence, correct = (total[:, starts].diff(dim=1) for total in totals)
+        edges = edges.expand(len(self.size), -1)
+        return ReliabilityBins(edges, count, confidence, correct, self.closed)
 
     @cached_property
     def mass_bins(self) -> ReliabilityBins:

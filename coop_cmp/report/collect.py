@@ -1,16 +1,16 @@
-"""From the frame of results to the numbers in a table's cells."""
+"""The numbers in a table's cells, as views of the frame of results."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
 
 from coop_cmp.errors import UserError
 from coop_cmp.report.layout import Cell, Table
 from coop_cmp.runs.compare import Comparer, Difference, corrected
-from coop_cmp.runs.frame import row_of
+from coop_cmp.runs.frame import is_setting
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 
@@ -45,25 +45,26 @@ def mixed_weights(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-@dataclass
 class Collector:
-    """Reads each run once for all tables, and remembers what could not be used, by its path.
+    """The values of tables' cells, as views of the frame of their runs.
 
     Args:
-        intervals: whether differences get intervals, for which every image's outcome is read.
+        tables: All that will be asked for, so that each run is read once.
+        intervals: Whether differences get intervals, for which every image's outcome is read.
     """
 
-    project: Project
-    intervals: bool = True
-    comparer: Comparer = field(default_factory=Comparer)
-    _rows: dict[Run, Mapping[str, Any] | None] = field(default_factory=dict)
-    _reasons: dict[Run, str] = field(default_factory=dict)
+    def __init__(self, project: Project, tables: Iterable[Table], intervals: bool = True) -> None:
+        self.project, self.intervals, self.comparer = project, intervals, Comparer()
+        frame = project.frame(dict.fromkeys(run for one in tables for run in one.runs()))
+        self._reasons: dict[str, str] = frame.attrs["reasons"]
+        used = [c for c in frame if c.startswith("TEST.") or not is_setting(c)]
+        self._rows = {row["directory"]: row for row in frame[used].to_dict("records")}
 
     def values(self, table: Table, holm: bool = False) -> tuple[dict[Cell, Value], list[str]]:
-        """The values of all cells of a table, and what was wrong with its runs.
+        """Return the values of all cells of a table, and what was wrong with its runs.
 
         Args:
-            holm: whether the comparisons of the table are corrected as one family.
+            holm: Whether the comparisons of the table are corrected as one family.
         """
         problems: dict[str, None] = {}
         values = {cell: self._value(cell, problems) for cell in dict.fromkeys(table.cells())}
@@ -71,9 +72,9 @@ class Collector:
             family = {cell: v.change for cell, v in values.items() if v.change is not None}
             for cell, change in zip(family, corrected(family.values()), strict=True):
                 values[cell] = replace(values[cell], change=change)
-        rows = [self._row(run) for run in table.runs()]
-        reasons = [self._reasons[run] for run in table.runs() if run in self._reasons]
-        mixed = mixed_weights(row for row in rows if row is not None)
+        places = [self._place(run) for run in table.runs()]
+        reasons = [self._reasons[place] for place in places if place in self._reasons]
+        mixed = mixed_weights(self._rows[place] for place in places if place in self._rows)
         return values, list(dict.fromkeys([*reasons, *problems, *mixed]))
 
     def _value(self, cell: Cell, problems: dict[str, None]) -> Value:
@@ -106,14 +107,11 @@ class Collector:
     def _missing(self, cell: Cell) -> tuple[Run, ...]:
         return tuple(run for runs in cell.runs for run in runs if self._row(run) is None)
 
+    def _place(self, run: Run) -> str:
+        return str(self.project.directory(run))
+
     def _row(self, run: Run) -> Mapping[str, Any] | None:
-        if run not in self._rows:
-            state = self.project.state(run)
-            folder = str(self.project.directory(run))
-            self._rows[run] = row_of(folder, state.results) if state.results else None
-            if state.reason:
-                self._reasons[run] = state.reason
-        return self._rows[run]
+        return self._rows.get(self._place(run))
 
     def _by_seed(self, cell: Cell) -> dict[int, float]:
         values: dict[int, list[float]] = {}

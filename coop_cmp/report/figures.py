@@ -28,8 +28,16 @@ from coop_cmp.metrics import METRICS
 from coop_cmp.metrics.panel import measure
 from coop_cmp.metrics.weighted import width_bins
 from coop_cmp.report import plots
-from coop_cmp.report.runs import FREE_OVER, StoredRun, file_stem, find_runs, paired, pooled
+from coop_cmp.report.groups import (
+    FREE_OVER,
+    Group,
+    file_stem,
+    find_predictions,
+    grouped,
+    paired,
+)
 from coop_cmp.runs.run import DEFAULT_LAMBDA
+from coop_cmp.runs.stored import StoredRun
 
 FORMATS = ("png", "svg", "pdf")
 COLUMN, PAGE = 3.4, 6.8  # inches: one column and the full width of a two-column paper
@@ -47,7 +55,7 @@ LOOK = {
 }
 
 
-def reliability_figure(runs: list[StoredRun]) -> Figure:
+def reliability_figure(runs: list[Group]) -> Figure:
     """Reliability diagrams over histograms of the confidence, one column per run."""
     figure = Figure((COLUMN * max(1, len(runs)), 4.4), layout="constrained")
     axes = figure.subplots(
@@ -64,7 +72,7 @@ def reliability_figure(runs: list[StoredRun]) -> Figure:
     return _finished(figure, runs[0].heading, _small_print(runs))
 
 
-def confidence_figure(runs: list[StoredRun]) -> Figure:
+def confidence_figure(runs: list[Group]) -> Figure:
     """Confidences of correct against incorrect predictions, one column per run."""
     figure = Figure((COLUMN * max(1, len(runs)), 2.9), layout="constrained")
     axes = figure.subplots(1, len(runs), sharey=True, squeeze=False)
@@ -76,14 +84,14 @@ def confidence_figure(runs: list[StoredRun]) -> Figure:
     return _finished(figure, runs[0].heading, _small_print(runs), legend=False)
 
 
-def risk_coverage_figure(runs: list[StoredRun]) -> Figure:
+def risk_coverage_figure(runs: list[Group]) -> Figure:
     """Error rate against coverage, all runs in one picture."""
     figure = Figure((COLUMN * 1.2, 3.2), layout="constrained")
     plots.draw_risk_coverage(figure.subplots(), {run.title: run.samples for run in runs})
     return _finished(figure, runs[0].heading, _sizes(runs))
 
 
-def class_figure(runs: list[StoredRun]) -> Figure:
+def class_figure(runs: list[Group]) -> Figure:
     """ECE of each class, all runs in one picture."""
     names = runs[0].predictions.classnames
     rows = min(30, len(names))
@@ -94,7 +102,7 @@ def class_figure(runs: list[StoredRun]) -> Figure:
     return _finished(figure, runs[0].heading, _small_print(runs))
 
 
-def figure_one(without: StoredRun, with_penalty: StoredRun, class_index: int = 0) -> Figure:
+def figure_one(without: Group, with_penalty: Group, class_index: int = 0) -> Figure:
     """Figure 1 of the paper: one class's mean probabilities above, all confidences below."""
     runs = [without, with_penalty]
     names = without.predictions.classnames
@@ -114,7 +122,7 @@ def figure_one(without: StoredRun, with_penalty: StoredRun, class_index: int = 0
     return _finished(figure, runs[0].heading, _small_print(runs), legend=False)
 
 
-def curve_figure(runs: list[StoredRun], over: str, heading: str) -> Figure | None:
+def curve_figure(runs: list[Group], over: str, heading: str) -> Figure | None:
     """Accuracy and ECE over ``"lambda"`` or ``"shots"``, or None with fewer than two values."""
     levels = sorted(level for level in {run.level(over) for run in runs} if level is not None)
     if len(levels) < 2:
@@ -125,8 +133,7 @@ def curve_figure(runs: list[StoredRun], over: str, heading: str) -> Figure | Non
     for axis, key in zip(figure.subplots(1, 2), ("accuracy", "ece"), strict=True):
         curves: dict[str, plots.Curve] = {}
         for run, name in zip(runs, names, strict=True):
-            assert run.row is not None
-            dash = "--" if run.penalty is None else "-" if run.row["form"] == "ratio" else ":"
+            dash = "--" if run.lam is None else "-" if run.row["form"] == "ratio" else ":"
             new = plots.Curve(name, methods.index(run.method), dash)
             points = curves.setdefault(name, new).points
             points.setdefault(run.level(over), []).append(100 * run.row[key])
@@ -136,18 +143,17 @@ def curve_figure(runs: list[StoredRun], over: str, heading: str) -> Figure | Non
     return _finished(figure, heading, f"mean and standard deviation over {_seeds(runs, over)}")
 
 
-def _seeds(runs: list[StoredRun], over: str) -> str:
+def _seeds(runs: list[Group], over: str) -> str:
     """How many seeds the points have; what learns nothing has none to count."""
     points: dict[Any, set[int]] = {}
     for run, name in zip(runs, _curve_names(runs, over), strict=True):
-        if run.row is not None and run.row["trainable"]:
-            points.setdefault((name, run.level(over)), set()).add(run.row["seed"])
-    counts = sorted({len(seeds) for seeds in points.values()})
+        points.setdefault((name, run.level(over)), set()).update(run.seeds)
+    counts = sorted({len(seeds) for seeds in points.values() if seeds})
     number = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
     return f"{number} seed{'s'[: counts[-1] > 1]} per point"
 
 
-def _curve_names(runs: list[StoredRun], over: str) -> list[str]:
+def _curve_names(runs: list[Group], over: str) -> list[str]:
     """The curve to which each run belongs: other options make another curve of their own."""
     curves = [run.same_but(*FREE_OVER[over]) for run in runs]
     kinds: dict[str, list[tuple[str, ...]]] = {}
@@ -163,7 +169,7 @@ def _curve_names(runs: list[StoredRun], over: str) -> list[str]:
 
 
 def draw_all(
-    runs: list[StoredRun],
+    stored: list[StoredRun],
     save: Callable[[Figure, str], None],
     class_name: str | None = None,
     every: bool = False,
@@ -175,7 +181,8 @@ def draw_all(
             confused in each group if None.
         every: Pictures of every seed instead of all seeds pooled.
     """
-    groups = paired(runs if every else pooled(runs))
+    groups = paired(grouped(stored, pool=not every))
+    runs = grouped(stored, pool=False)
     pairs = [group for group in groups if len(group) == 2]
     shown = [_class_shown(group, class_name) for group in pairs]
     if class_name is not None and pairs and all(index is None for index in shown):
@@ -193,16 +200,16 @@ def draw_all(
         if (index := classes.get(id(group))) is not None:
             save(figure_one(group[0], group[1], index), f"{stem}_figure1")
     for over, shared in (("lambda", -1), ("shots", -2)):
-        families: dict[Any, list[StoredRun]] = {}
+        families: dict[Any, list[Group]] = {}
         for run in sorted(runs, key=lambda run: run.variant):
-            if run.row is not None and (over == "lambda" or run.penalty in (None, DEFAULT_LAMBDA)):
+            if run.row and (over == "lambda" or run.lam in (None, DEFAULT_LAMBDA)):
                 families.setdefault(run.setting[:shared], []).append(run)
         for setting, family in families.items():
             if (figure := curve_figure(family, over, ", ".join(setting))) is not None:
                 save(figure, file_stem(*setting, over))
 
 
-def _class_shown(group: list[StoredRun], class_name: str | None) -> int | None:
+def _class_shown(group: list[Group], class_name: str | None) -> int | None:
     """The class named, None in a group that has no image of it; or the one most confused."""
     if class_name is None:
         return int(torch.stack([_errors(run) for run in group]).sum(0).argmax())
@@ -213,13 +220,13 @@ def _class_shown(group: list[StoredRun], class_name: str | None) -> int | None:
     return index if bool((group[0].samples.labels == index).any()) else None
 
 
-def _errors(run: StoredRun) -> Tensor:
+def _errors(run: Group) -> Tensor:
     """How many images of each class are taken for another [C]."""
     wrong = 1 - run.samples.correct
     return torch.bincount(run.samples.labels, wrong, minlength=run.samples.n_classes)
 
 
-def _largest_classes(runs: list[StoredRun], index: int) -> list[int]:
+def _largest_classes(runs: list[Group], index: int) -> list[int]:
     """The class itself and those that its images are taken for most, in the order of classes."""
     rows = (runs[0].samples.labels == index).nonzero()[:, 0]
     if not len(rows):
@@ -233,17 +240,17 @@ def _largest_classes(runs: list[StoredRun], index: int) -> list[int]:
     return sorted([index, *others[: MOST_CLASSES - 1]])
 
 
-def _shown(run: StoredRun, key: str) -> str:
+def _shown(run: Group, key: str) -> str:
     return METRICS[key].show(measure(run.samples, [key], *run.bins)[key])
 
 
-def _sizes(runs: list[StoredRun]) -> str:
-    seeds = f" of {len(runs[0].members)} seeds" if runs[0].members else ""
+def _sizes(runs: list[Group]) -> str:
+    seeds = f" of {len(runs[0].runs)} seeds" if len(runs[0].runs) > 1 else ""
     count = len(runs[0].samples)
     return f"{count:,} test samples{seeds}, {runs[0].samples.n_classes:,} classes"
 
 
-def _small_print(runs: list[StoredRun]) -> str:
+def _small_print(runs: list[Group]) -> str:
     n_bins, closed = runs[0].bins
     return f"{_sizes(runs)}; {n_bins} bins {'(lo, hi]' if closed == 'right' else '[lo, hi)'}"
 
@@ -313,7 +320,7 @@ def main(argv: list[str] | None = None) -> int:
     first = Path(args.sources[0])
     folder = Path(args.to) if args.to else (first.parent if first.is_file() else first) / "figures"
     try:
-        runs, problems = find_runs(args.sources)
+        runs, problems = find_predictions(args.sources)
         for problem in problems:
             print(f"left out: {problem}", file=sys.stderr)
         if not runs:

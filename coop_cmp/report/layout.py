@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from coop_cmp.metrics.records import METRICS
 from coop_cmp.report.paper import Printed
+from coop_cmp.runs.pairs import baseline_of, change_of
 from coop_cmp.runs.run import (
     DEFAULT_FORM,
     DEFAULT_LAMBDA,
@@ -49,12 +50,13 @@ class Cell:
     @property
     def changed_by(self) -> str:
         """What changes the method, "" for a plain one."""
-        return self.runs[0][0].changed_by if self.runs else ""
+        return change_of(self.trainer, self.runs[0][0].calibrator) if self.runs else ""
 
     @property
     def baseline(self) -> Cell | None:
         """The same without what changes the method; None for a plain one."""
-        runs = tuple(tuple(run.baseline for run in runs if run.baseline) for runs in self.runs)
+        found = (map(baseline_of, runs) for runs in self.runs)
+        runs = tuple(tuple(run for run in runs if run) for runs in found)
         return replace(self, runs=runs) if runs and runs[0] else None
 
 

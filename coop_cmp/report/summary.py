@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from coop_cmp.errors import UserError
 from coop_cmp.metrics.records import METRICS, shown_in
 from coop_cmp.runs.compare import Comparer, Difference
 from coop_cmp.runs.frame import settings_text
+from coop_cmp.runs.pairs import Baselines, change_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,36 +51,17 @@ def change_text(found: Difference | None, metric: str) -> str:
     return f"{estimate} ({low} to {high})" + (" *" if found.holds else "")
 
 
-def plain_runs(rows: Iterable[Any]) -> dict[Any, Any]:
-    """The rows of plain methods by what a run with a term or calibrator shares with its own."""
-    return {_shared(row): row for row in rows if not (row["term"] or row["calibrator"])}
-
-
-def counterparts(ours: Iterable[Any], plain: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
-    """Each row with the one of the plain method: same settings, seed and test set.
-
-    Empty for runs that have neither a training-time term nor a calibrator.
-
-    Args:
-        plain: What :func:`plain_runs` gave.
-    """
-    changed = [row for row in ours if row["term"] or row["calibrator"]]
-    return [(row, plain[_shared(row)]) for row in changed if _shared(row) in plain]
-
-
-def _shared(row: Any) -> tuple[Any, ...]:
-    return row["pair"], row["seed"], row["test_set"]
-
-
 def changes(
-    ours: pd.DataFrame, frame: pd.DataFrame, metrics: Sequence[str], comparer: Comparer
+    ours: Sequence[Mapping[str, Any]],
+    baselines: Baselines,
+    metrics: Sequence[str],
+    comparer: Comparer,
 ) -> list[str] | None:
-    """The change in each metric against the plain method; None where there is nothing to compare.
+    """Return the change in each metric against the baseline; None where there is no baseline.
 
     Runs that cannot be compared give a dash.
     """
-    plain = plain_runs(row for _, row in frame.iterrows())
-    pairs = counterparts((row for _, row in ours.iterrows()), plain)
+    pairs = baselines.pairs(ours)
     if not pairs:
         return None
     try:
@@ -88,16 +70,11 @@ def changes(
         return ["-"] * len(metrics)
 
 
-def by_name(row: Any) -> str:
-    """``by CMP``, ``by temperature``."""
-    return "by " + " and ".join(filter(None, (row["term"], row["calibrator"])))
-
-
 def summary(frame: pd.DataFrame) -> str:
     """A table of all settings in a frame, in the order in which they came."""
     groups = [group for _, group in frame.groupby("group", sort=False)]
     shown = [name for name in _DETAILS if _is_telling(name, groups)]
-    comparer = Comparer()
+    comparer, baselines = Comparer(), Baselines(frame.to_dict("records"))
     metrics = shown_in("table")
     names = [metric.name for metric in metrics]
     lines: list[list[str]] = []
@@ -107,9 +84,10 @@ def summary(frame: pd.DataFrame) -> str:
         details = [_detail(first, name) for name in shown]
         numbers = [mean_text(list(group[metric]), metric) for metric in names]
         lines.append([first["trainer"], *details, *options, seeds, *numbers])
-        if found := changes(group, frame, names, comparer):
+        if found := changes(group.to_dict("records"), baselines, names, comparer):
             blank = [""] * (len(lines[-1]) - len(numbers) - 1)
-            lines.append([by_name(first), *blank, *found])
+            by = change_of(first["trainer"], first["calibrator"])
+            lines.append([f"by {by}", *blank, *found])
     options_head = ["settings"] * len(next(_options(groups, shown)))
     header = ["trainer", *(_DETAILS[name] for name in shown), *options_head, "seeds"]
     header += [metric.heading for metric in metrics]

@@ -17,7 +17,6 @@ from coop_cmp.report.collect import Value
 from coop_cmp.report.figures import LOOK, save
 from coop_cmp.report.layout import Block, Cell, Table
 from coop_cmp.report.plots import LINES
-from coop_cmp.runs.run import Run
 
 FAR = 12.0  # percent: points further from the others are named at the edge, not drawn
 KINDS = {
@@ -77,18 +76,18 @@ def _point(
     center = [float(np.mean(list(value.by_seed.values()))) for _, value in known]
     changes = [value.change for _, value in known if value.change is not None]
     arms = [[c.estimate - c.low, c.high - c.estimate] for c in changes] or [[0.0, 0.0]] * 2
-    kind = _kind(known[0][0].runs[0][0])
+    kind = _kind(known[0][0])
     holds = any(change.holds for cell in cells.values() if (change := values[cell].change))
     return Point(block.rows[row], kind, 100 * np.array(center), 100 * np.array(arms), holds)
 
 
-def _kind(run: Run) -> str:
+def _kind(cell: Cell) -> str:
     """Which of the kinds changes the method, "" for a plain one."""
-    if run.calibrator:
+    if cell.runs[0][0].calibrator:
         return "after training"
-    if not run.changed_by:
+    if not cell.changed_by:
         return ""
-    return "while training" if run.changed_by in TERMS else "another method"
+    return "while training" if cell.changed_by in TERMS else "another method"
 
 
 def draw_tradeoff(axes: Axes, points: list[Point]) -> None:

@@ -12,20 +12,13 @@ import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from coop_cmp.errors import UserError
 from coop_cmp.metrics.records import METRICS
-from coop_cmp.runs.records import (
-    OUTCOMES_FILE,
-    PREDICTIONS_FILE,
-    Outcomes,
-    read_outcomes,
-    read_predictions,
-)
+from coop_cmp.runs.stored import StoredRun, bins_of
 
 LEVEL = 0.95
 
@@ -91,7 +84,7 @@ def difference(
     if seeds < 2 and not deterministic:
         return Difference(estimate, seeds=seeds)
     over_seeds = 0.0 if deterministic else float(np.var(by_seed, ddof=1))
-    over_images = float(np.var(replicates, ddof=1))
+    over_images = float(np.var(replicates[~np.isnan(replicates)], ddof=1))
     low, high, p = map(float, interval(estimate, over_seeds, over_images, seeds))
     return Difference(estimate, low, high, p, 0 if deterministic else seeds)
 
@@ -175,33 +168,12 @@ class Comparer:
         if (folder, metric) not in self._values:
             from coop_cmp.metrics.resample import draws, resample  # torch is slow to load
 
-            outcomes = read_outcomes(Path(folder, OUTCOMES_FILE))
-            tested = hashlib.sha256(outcomes.images.tobytes() + outcomes.labels.tobytes())
-            self._tested[folder] = tested.digest()
+            run = StoredRun.of(folder, {})
+            images, labels = run.outcomes.images, run.outcomes.labels
+            self._tested[folder] = hashlib.sha256(images.tobytes() + labels.tobytes()).digest()
             shown = [m.name for m in METRICS.values() if m.shown and not m.all_probabilities]
             names = list(dict.fromkeys([metric, *shown]))
-            samples = samples_of(folder, outcomes, METRICS[metric].all_probabilities)
-            counts = draws(outcomes.images)
+            samples, counts = run.samples_for(metric), draws(images)
             for name, values in resample(samples, names, counts, *bins_of(row)).items():
                 self._values[folder, name] = values
         return self._values[folder, metric]
-
-
-def bins_of(row: Any) -> tuple[int, Any]:
-    """The number of bins and the closed end with which the metrics of a run were computed."""
-    n_bins, closed = row.get("TEST.N_BINS"), row.get("TEST.BIN_CLOSED")
-    # A frame has NaN where a run, of another checkout, has no such setting.
-    known = n_bins is not None and n_bins == n_bins
-    return int(n_bins) if known else 10, "left" if closed == "left" else "right"
-
-
-def samples_of(folder: str, outcomes: Outcomes, all_probabilities: bool) -> Any:
-    """The samples of a run: its outcomes, or for some metrics all of its logits."""
-    from coop_cmp.metrics.samples import Samples
-
-    if all_probabilities:
-        predictions = read_predictions(Path(folder, PREDICTIONS_FILE))
-        return Samples(predictions.logits, predictions.labels, from_logits=True)
-    return Samples.from_outcomes(
-        outcomes.labels, outcomes.predicted, outcomes.confidence, outcomes.nll
-    )

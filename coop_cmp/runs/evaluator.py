@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import OrderedDict
 from pathlib import Path
@@ -17,7 +16,7 @@ from coop_cmp.metrics import Samples, convention
 from coop_cmp.metrics.bins import check_bins
 from coop_cmp.metrics.panel import measure
 from coop_cmp.metrics.records import shown_in
-from coop_cmp.runs.store import lookup, store
+from coop_cmp.runs.store import lookup, store_test
 
 
 @EVALUATOR_REGISTRY.register()
@@ -30,7 +29,7 @@ class CalibrationEvaluator(Classification):
     Attributes:
         split: The split under test; None, where the engine does not say, counts as the test split.
         facts: What only the trainer knows, to be stored with the results, see
-            :func:`coop_cmp.runs.store.store`.
+            :func:`coop_cmp.runs.store.store_test`.
     """
 
     def __init__(self, cfg: Any, lab2cname: dict[int, str] | None = None, **kwargs: Any) -> None:
@@ -69,6 +68,6 @@ class CalibrationEvaluator(Classification):
         if self.cfg.OUTPUT_DIR and split == self.cfg.TEST.SPLIT:
             names = [self._names.get(i, str(i)) for i in range(logits.shape[1])]
             seconds = {"test": time.monotonic() - self._started}
-            known = {k: None if math.isnan(v) else v for k, v in metrics.items()}
-            store(Path(self.cfg.OUTPUT_DIR), self.cfg, samples, names, known, seconds, self.facts)
+            folder = Path(self.cfg.OUTPUT_DIR)
+            store_test(folder, self.cfg, samples, names, metrics, seconds, self.facts)
         return results

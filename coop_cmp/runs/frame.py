@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coop_cmp.errors import UserError
 from coop_cmp.losses.names import TERMS, split_trainer
-from coop_cmp.runs.records import RESULTS_FILE, read_results
+from coop_cmp.runs.records import RESULTS_FILE
+from coop_cmp.runs.stored import StoredRun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,8 +41,26 @@ def find_results(output: str | os.PathLike[str]) -> Iterator[Path]:
             yield Path(folder, RESULTS_FILE)
 
 
+def find_runs(output: str | os.PathLike[str]) -> tuple[list[StoredRun], list[str]]:
+    """Find all complete runs below a directory, and say what could not be read.
+
+    Raises:
+        UserError: There is no such directory.
+    """
+    if not Path(output).is_dir():
+        raise UserError(f"{output}: there is no such directory")
+    runs: list[StoredRun] = []
+    problems: list[str] = []
+    for path in find_results(output):
+        try:
+            runs.append(StoredRun.of(path.parent))
+        except UserError as error:
+            problems.append(str(error))
+    return runs, problems
+
+
 def load(output: str | os.PathLike[str]) -> pd.DataFrame:
-    """All complete runs below a directory.
+    """Return all complete runs below a directory as a table.
 
     One row per run, indexed by its path below the directory: labels (:data:`LABELS`), digests,
     metrics as fractions, sizes, seconds, machine and versions (``seconds.total``), and every
@@ -51,29 +70,21 @@ def load(output: str | os.PathLike[str]) -> pd.DataFrame:
     Raises:
         UserError: There is no such directory.
     """
-    if not Path(output).is_dir():
-        raise UserError(f"{output}: there is no such directory")
-    records: dict[str, Mapping[str, Any]] = {}
-    problems: list[str] = []
-    for path in find_results(output):
-        try:
-            records[str(path.parent)] = read_results(path)
-        except UserError as error:
-            problems.append(str(error))
-    frame = make_frame(records.items())
+    runs, problems = find_runs(output)
+    frame = make_frame(runs)
     frame.index = frame.index.map(lambda folder: Path(folder).relative_to(output).as_posix())
     frame.index.name = "run"
     frame.attrs["problems"] = problems
     return frame
 
 
-def make_frame(records: Iterable[tuple[str, Mapping[str, Any]]]) -> pd.DataFrame:
-    """The frame of some records, given with the directories they are from."""
+def make_frame(runs: Iterable[StoredRun]) -> pd.DataFrame:
+    """Return the frame of some runs, indexed by their directories."""
     try:
         import pandas as pd
     except ImportError as error:
         raise UserError("tables of results need pandas: pip install 'coop-cmp[report]'") from error
-    rows = {folder: row_of(folder, record) for folder, record in records}
+    rows = {str(run.folder): row_of(run) for run in runs}
     columns = dict.fromkeys([*LABELS, *(name for row in rows.values() for name in row)])
     frame = pd.DataFrame(
         list(rows.values()), list(rows), sorted(columns, key=is_setting), dtype=object
@@ -82,9 +93,9 @@ def make_frame(records: Iterable[tuple[str, Mapping[str, Any]]]) -> pd.DataFrame
     return frame.infer_objects().assign(**{name: frame[name] for name in ("lambda", "shots")})
 
 
-def row_of(folder: str, record: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's record as a flat row."""
-    settings, training = record["settings"], record["training"]
+def row_of(run: StoredRun) -> dict[str, Any]:
+    """Return a run as a flat row: names for people, digests, metrics, settings, circumstances."""
+    record, settings, training = run.record, run.settings, run.record["training"]
     method, term = split_trainer(settings["TRAINER.NAME"])
     node = f"TRAINER.{TERMS[term].node}" if term else ""
     shots = settings.get("DATASET.NUM_SHOTS", -1)
@@ -108,7 +119,7 @@ def row_of(folder: str, record: Mapping[str, Any]) -> dict[str, Any]:
         **labels,
         "trainable": trainable,
         "test_set": " ".join(str(labels[name]) for name in ("dataset", "classes", "split")),
-        "directory": folder,
+        "directory": str(run.folder),
         # Runs of other weights are never averaged.
         "group": f"{record['group']} {record['weights'].get('digest')}",
         "pair": f"{record['pair']} {record['weights'].get('digest')}",
@@ -117,11 +128,11 @@ def row_of(folder: str, record: Mapping[str, Any]) -> dict[str, Any]:
         "images": record["images"],
         "commit": record["commit"],
         "notes": "; ".join(map(str, record["notes"])),
-        **record["metrics"],
+        **run.metrics(),
     }
     for part in ("weights", "sizes", "seconds", "machine", "versions"):
         row |= {f"{part}.{name}": value for name, value in record[part].items()}
-    return row | settings
+    return row | dict(settings)
 
 
 def is_setting(column: str) -> bool:

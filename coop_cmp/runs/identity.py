@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -147,12 +148,13 @@ def canonical(value: Any) -> Any:
     return value
 
 
-def identify(settings: Mapping[str, Any], training: Training | None = None) -> Identity:
-    """The identity of a run with these settings, given by key with all defaults filled in.
+def identify(cfg: Mapping[str, Any], training: Training | None = None) -> Identity:
+    """Return the identity of a run with these settings, a tree or by key, with all defaults.
 
     Of a trainer that is declared (see :mod:`coop_cmp.config`) the declared settings count,
     without the nodes of other methods and terms; of one from elsewhere, all settings do.
     """
+    settings = flatten(cfg)
     declared = _declared(*split_trainer(str(settings["TRAINER.NAME"])), len(SETTINGS))
     keys = (key for key in settings if (not is_free(key) if declared is None else key in declared))
     return Identity({key: canonical(settings[key]) for key in keys}, training)
@@ -197,10 +199,19 @@ def read_identity(directory: str | Path) -> Identity | None:
         raise UserError(f"{path}: not the record of a run ({error})") from error
 
 
+def read_command(directory: str | Path) -> list[str]:
+    """Return the words of the command that began the run in a directory; none if nobody knows."""
+    try:
+        words = json.loads(Path(directory, RUN_FILE).read_text(encoding="utf-8"))["command"]
+        return [str(word) for word in words]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return []
+
+
 def claim(
     directory: str | Path, identity: Identity, redo: bool = False, elsewhere: bool = False
 ) -> bool:
-    """Note in a directory which run it holds; what belongs to another run is refused.
+    """Note in a directory which run it holds, and by which command; refuse that of another run.
 
     Args:
         redo: Remove the run that is there, whatever its settings, and begin anew.
@@ -226,8 +237,14 @@ def claim(
     if found is None and left:
         raise UserError(f'"{folder}" holds {left.name} of a run of unknown settings; {advice}')
     if found is None:
-        write_json(folder / RUN_FILE, identity.as_record())
+        write_json(folder / RUN_FILE, {**identity.as_record(), "command": _command()})
     return found is None
+
+
+def _command() -> list[str]:
+    """The words with which this process was called; of a forked run, its own."""
+    is_own = sys.orig_argv[-len(sys.argv[1:]) :] == sys.argv[1:]
+    return sys.orig_argv if is_own else [sys.executable, *sys.argv]
 
 
 @contextmanager

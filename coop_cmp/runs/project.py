@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import yaml
 
-from coop_cmp.config import METHODS, Method, read_all
+from coop_cmp.config import METHODS, Method
 from coop_cmp.config.defaults import check_backbone
-from coop_cmp.config.resolve import epochs, resolve
+from coop_cmp.config.resolve import resolve
 from coop_cmp.errors import UserError, closest
 from coop_cmp.losses.names import TERMS, split_trainer, twin_of
 from coop_cmp.runs.frame import make_frame
-from coop_cmp.runs.identity import Identity, calibrated, flatten, identify, read_identity
+from coop_cmp.runs.identity import Identity, calibrated, identify, read_identity
 from coop_cmp.runs.own_data import CONFIG, own_config
 from coop_cmp.runs.records import RESULTS_FILE, read_results
 from coop_cmp.runs.run import Run
+from coop_cmp.runs.stored import StoredRun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -169,16 +170,14 @@ class Project:
             return calibrated(self.identity(plain), run.calibrator, run.labels)
         declared_methods(self.root)
         config = self.trainer_config(run.trainer, run.backbone)
-        files = (self.dataset_config(run.dataset), config)
-        base = _resolved(
+        files = {"--dataset-config-file": self.dataset_config(run.dataset), "--config-file": config}
+        found = _identified(
             *(self.root, run.trainer, run.backbone),
-            tuple((str(file), _signature(file)) if file else None for file in files),
+            tuple((name, str(f), _signature(f)) for name, f in files.items() if f),
+            tuple(self._options(run).items()),
         )
-        options = read_all(self._options(run))
-        settings = {**base, **options, "SEED": run.seed}
-        settings["OPTIM.MAX_EPOCH"] = epochs(settings, options)
         training = self.identity(run.training).as_training() if run.training else None
-        return identify(settings, training)
+        return Identity({**found.settings, "SEED": run.seed}, training)
 
     def state(self, run: Run) -> State:
         """Look at what is on disk for this run."""
@@ -206,9 +205,15 @@ class Project:
         return State("done", results=results)
 
     def frame(self, runs: Iterable[Run]) -> pd.DataFrame:
-        """The runs that are done as rows, in their order; see :mod:`coop_cmp.runs.frame`."""
-        found = ((str(self.directory(run)), self.state(run).results) for run in runs)
-        return make_frame((folder, results) for folder, results in found if results is not None)
+        """Return the runs that are done as rows, in their order; see :mod:`coop_cmp.runs.frame`.
+
+        Why others do not count is in ``frame.attrs["reasons"]``, by directory.
+        """
+        states = {self.directory(run): self.state(run) for run in runs}
+        done = (StoredRun.of(place, s.results) for place, s in states.items() if s.results)
+        frame = make_frame(done)
+        frame.attrs["reasons"] = {str(place): s.reason for place, s in states.items() if s.reason}
+        return frame
 
     def _read(self, path: Path, reader: Callable[[Path], T]) -> T:
         """What a file holds, read again only when the file has changed."""
@@ -235,12 +240,14 @@ def _signature(file: Path) -> tuple[int, int, int] | None:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-@lru_cache(maxsize=1024)
-def _resolved(
-    root: Path, trainer: str, backbone: str, files: tuple[tuple[str, Any] | None, ...]
-) -> dict[str, Any]:
-    """The settings before a run's own; the files' signatures tell when they change."""
-    names = [file[0] if file else "" for file in files]
-    paths = dict(zip(("--dataset-config-file", "--config-file"), names, strict=True))
-    given = {"TRAINER.NAME": trainer, "MODEL.BACKBONE.NAME": backbone, "SEED": 0}  # or another
-    return flatten(resolve(root, paths, given, {}))
+@lru_cache(maxsize=4096)
+def _identified(
+    root: Path,
+    trainer: str,
+    backbone: str,
+    files: tuple[tuple[str, str, Any], ...],
+    options: tuple[tuple[str, str], ...],
+) -> Identity:
+    """What ``train.py`` makes of these files and options, with seed 0; signatures tell changes."""
+    given = {"TRAINER.NAME": trainer, "MODEL.BACKBONE.NAME": backbone, "SEED": 0}
+    return identify(resolve(root, {name: file for name, file, _ in files}, given, dict(options)))

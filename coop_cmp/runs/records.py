@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write, write_json
 from coop_cmp.metrics.records import METRICS
 from coop_cmp.runs.identity import Identity
+
+if TYPE_CHECKING:
+    from coop_cmp.metrics import Samples
 
 SCHEMA = 2
 RESULTS_FILE = "results.json"
@@ -93,6 +96,12 @@ class Outcomes:
     def correct(self) -> np.ndarray:
         """1.0 where the prediction was right, else 0.0 [N]."""
         return (self.predicted == self.labels).astype(np.float64)
+
+    def samples(self) -> Samples:
+        """Return them to be measured, by metrics that need no other class's probability."""
+        from coop_cmp.metrics.samples import Samples
+
+        return Samples.from_outcomes(self.labels, self.predicted, self.confidence, self.nll)
 
 
 _OUTCOME_TYPES = {

@@ -13,8 +13,6 @@ DEFAULT_LAMBDA = 0.01
 DEFAULT_FORM = "ratio"
 LABEL_FREE = ("sals", "dac")  # calibrators that look at zero-shot CLIP instead of labels
 TEST_TIME = ("TPT", "CTPT", "OTPT")  # learn from test images alone
-COMPARED_WITH = {**dict.fromkeys(TEST_TIME, "ZeroshotCLIP"), "BPEFT": "CoOp"}
-"""What methods change that are no term of another and yet start from one."""
 LAMBDAS = (0.001, 0.01, 0.05, 0.1, 0.5, 0.95)  # of the line search
 
 
@@ -91,21 +89,6 @@ class Run:
         dataset = self.source or self.dataset
         plain = replace(self, source="", split="test", calibrator="")
         return replace(plain, dataset=dataset, classes=classes)
-
-    @property
-    def baseline(self) -> Run | None:
-        """The same without what changes the method; None for a plain method."""
-        method, term = split_trainer(self.trainer)
-        trainer = method if term or self.calibrator else COMPARED_WITH.get(method)
-        plain = replace(self, lam=None, form=None, calibrator="")
-        return replace(plain, trainer=trainer) if trainer else None
-
-    @property
-    def changed_by(self) -> str:
-        """The training-time term and the calibrator, or the method that changes another."""
-        names = (split_trainer(self.trainer)[1], self.calibrator)
-        changes = " and ".join(filter(None, names))
-        return changes or (self.trainer if self.trainer in COMPARED_WITH else "")
 
     @property
     def choices(self) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from coop_cmp.metrics import Samples
 from coop_cmp.runs import circumstances
-from coop_cmp.runs.identity import flatten, identify, read_identity
+from coop_cmp.runs.identity import identify, read_identity
 from coop_cmp.runs.records import (
     OUTCOMES_FILE,
     PREDICTIONS_FILE,
@@ -26,14 +27,48 @@ from coop_cmp.runs.records import (
 
 def store(
     folder: Path,
+    record: Mapping[str, Any],
+    samples: Samples,
+    classnames: list[str],
+    images: np.ndarray,
+    text_features: Any = None,
+) -> dict[str, Any]:
+    """Write the files of a run, and return its record.
+
+    Args:
+        record: What it is and how it was made, with its metrics.
+        samples: The test's logits and labels.
+        images: The numbers of the images, uint64 [N].
+        text_features: Of the classifier, where there is one for all images.
+    """
+    metrics = {k: None if v is None or math.isnan(v) else v for k, v in record["metrics"].items()}
+    record = {
+        **record,
+        "metrics": metrics,
+        "seconds": {"total": circumstances.seconds_since_start(), **record.get("seconds", {})},
+        "versions": circumstances.versions(),
+        "commit": circumstances.commit(),
+    }
+    arrays = (samples.labels, samples.predicted, samples.confidence, samples.nll)
+    outcomes = Outcomes(images, *(np.asarray(values.cpu()) for values in arrays))
+    logits, labels = samples.matrix, samples.labels
+    write_predictions(folder / PREDICTIONS_FILE, logits, labels, classnames, text_features)
+    write_outcomes(folder / OUTCOMES_FILE, outcomes)
+    # The results come last: a directory that has them has everything.
+    write_results(folder / RESULTS_FILE, record)
+    return record
+
+
+def store_test(
+    folder: Path,
     cfg: Any,
     samples: Samples,
     classnames: list[str],
-    metrics: Mapping[str, float | None],
+    metrics: Mapping[str, float],
     seconds: Mapping[str, float],
     facts: Mapping[str, Any],
 ) -> None:
-    """Write the files of a run.
+    """Write what a test has shown.
 
     Args:
         samples: The test's logits and labels.
@@ -47,34 +82,21 @@ def store(
     if names is not None and len(names) != len(samples):
         notes.append("the images tested are not those that the data set lists")
         names = None
-    outcomes = outcomes_of(samples, names)
-    identity = read_identity(folder) or identify(flatten(cfg))
+    # Without names images are known by their positions.
+    images = image_numbers(names or [str(position) for position in range(len(samples))])
+    identity = read_identity(folder) or identify(cfg)
     record = {
         **identity.as_record(),
         "weights": facts.get("weights", {"name": lookup(cfg, "MODEL.BACKBONE.WEIGHTS", "")}),
         "checkpoint": facts.get("checkpoint"),
-        "images": images_digest(outcomes.images) if names is not None else None,
-        "metrics": dict(metrics),
+        "images": images_digest(images) if names is not None else None,
+        "metrics": metrics,
         "sizes": {"classes": samples.n_classes, "test": len(samples), **facts.get("sizes", {})},
-        "seconds": {"total": circumstances.seconds_since_start(), **seconds},
+        "seconds": seconds,
         "machine": circumstances.machine(facts.get("device"), facts.get("precision")),
-        "versions": circumstances.versions(),
-        "commit": circumstances.commit(),
         "notes": notes,
     }
-    text = facts.get("text_features")
-    write_predictions(folder / PREDICTIONS_FILE, samples.matrix, samples.labels, classnames, text)
-    write_outcomes(folder / OUTCOMES_FILE, outcomes)
-    # The results come last: a directory that has them has everything.
-    write_results(folder / RESULTS_FILE, record)
-
-
-def outcomes_of(samples: Samples, names: Sequence[str] | None = None) -> Outcomes:
-    """What the model said about each image; without names images are known by their positions."""
-    positions = [str(position) for position in range(len(samples))]
-    values = (samples.labels, samples.predicted, samples.confidence, samples.nll)
-    arrays = [np.asarray(value.cpu()) for value in values]
-    return Outcomes(image_numbers(positions if names is None else names), *arrays)
+    store(folder, record, samples, classnames, images, facts.get("text_features"))
 
 
 def lookup(cfg: Any, key: str, default: Any) -> Any:

@@ -13,9 +13,9 @@ from coop_cmp.calibrate import class_factors, fit_temperature, fit_vector, scale
 from coop_cmp.cli.calibrate import main
 from coop_cmp.errors import UserError
 from coop_cmp.runs import read_predictions, read_results
-from coop_cmp.runs.identity import Identity
-from coop_cmp.runs.records import REQUIRED_METRICS, image_numbers, images_digest
+from coop_cmp.runs.stored import StoredRun
 from tests.calibrate.test_posthoc import sample
+from tests.made_runs import write_run
 
 CLASSES = 8
 TEXT = np.random.default_rng(9).normal(size=(4, CLASSES, 6))
@@ -37,47 +37,21 @@ class Output:
         **settings: Any,
     ) -> Path:
         """A finished run; ``training`` names the run that it tests."""
-        folder = self.root / "digits" / "CoOp" / name / "seed1"
         keys = {key.replace("__", "."): value for key, value in settings.items()}
-        identity = Identity(
-            {
-                "TRAINER.NAME": "CoOp",
-                "DATASET.NAME": "Digits",
-                "MODEL.BACKBONE.NAME": "GlyphCLIP",
-                "SEED": 1,
-                "TEST.SPLIT": "test",
-                "DATASET.SUBSAMPLE_CLASSES": "all",
-                "DATASET.FOLD": "",
-                **keys,
-            },
-            Identity.from_record(read_results(self.folder(training) / "results.json")).as_training()
+        logits, labels = predictions
+        part = keys.get("TEST.SPLIT", "test")
+        return write_run(
+            self.folder(name),
+            {"DATASET.FOLD": "", **keys},
+            *predictions,
+            [f"{names} {k}" for k in range(logits.shape[1])],
+            training=StoredRun.of(self.folder(training)).identity.as_training()
             if training
             else None,
+            names=[f"{part}{i}" for i in range(len(labels))],
+            text_features=text,
+            notes=["a note"],
         )
-        logits, labels = predictions
-        images = image_numbers(
-            [f"{identity.settings['TEST.SPLIT']}{i}" for i in range(len(labels))]
-        )
-        classnames = [f"{names} {k}" for k in range(logits.shape[1])]
-        results.write_predictions(folder / "predictions.npz", logits, labels, classnames, text)
-        values = np.ones(len(labels))
-        outcomes = results.Outcomes(images, labels, logits.argmax(1), values, values)
-        results.write_outcomes(folder / "outcomes.npz", outcomes)
-        record = {
-            **identity.as_record(),
-            "weights": {"name": "w", "digest": "1"},
-            "checkpoint": "c",
-            "images": images_digest(images),
-            "metrics": dict.fromkeys(REQUIRED_METRICS, 0.5),
-            "sizes": {"test": len(labels)},
-            "seconds": {"total": 1.0},
-            "machine": {},
-            "versions": {},
-            "commit": None,
-            "notes": ["a note"],
-        }
-        results.write_results(folder / "results.json", record)
-        return folder
 
     def folder(self, name: str) -> Path:
         return self.root / "digits" / "CoOp" / name / "seed1"
@@ -112,7 +86,8 @@ def test_the_result_is_a_run_of_its_own_in_the_frame(output, capsys):
     assert main(["temperature", str(run)]) == 0
     printed = capsys.readouterr().out
     place = output.folder("plain_temperature")
-    assert f"{place}: accuracy 50.00 -> " in printed
+    before_accuracy = 100 * (scaled(1000, 1)[0].argmax(1) == scaled(1000, 1)[1]).mean()
+    assert f"{place}: accuracy {before_accuracy:.2f} -> " in printed
     record = read_results(place / "results.json")
     expected = fit_temperature(*scaled(200, 2))
     assert record["metrics"]["temperature"] == pytest.approx(expected.value)

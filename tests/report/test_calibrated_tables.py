@@ -15,6 +15,7 @@ from coop_cmp.report.definitions import table
 from coop_cmp.report.embedded import CALIBRATED, POSTHOC
 from coop_cmp.report.render import Renderer
 from coop_cmp.runs import load
+from coop_cmp.runs.pairs import baseline_of
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run, is_zero_shot, with_needs
 from tests.conftest import ROOT
@@ -38,7 +39,7 @@ def test_a_calibrated_run_needs_the_run_its_labels_and_zero_shot_clip():
     halves = [replace(zero_shot, classes="new"), replace(zero_shot, classes="base")]
     assert with_needs([dac]) == [base, new, *halves, dac]
     assert calibrated.path.parent.name == "GlyphCLIP_8shots_new_temperature"
-    assert calibrated.baseline == new
+    assert baseline_of(calibrated) == new
 
 
 def finish_all(project: Project, seeds: tuple[int, ...]) -> list[Run]:
@@ -75,7 +76,7 @@ def test_the_table_shows_the_change_by_a_calibrator_with_its_interval(project):
     runs = finish_all(project, (1, 2, 3))
     calibrate_runs(project, runs)
     one = table("embedded_calibrators")
-    values, _ = Collector(project).values(one, one.holm)
+    values, _ = Collector(project, [one]).values(one, one.holm)
     changed = [
         (cell.metric, value.change)
         for cell, value in values.items()
@@ -111,5 +112,6 @@ def test_a_rival_is_compared_with_the_method_that_it_changes():
         assert baseline is not None
         assert baseline.trainer == plain
         assert [run.seed for run in baseline.runs[0]] == [run.seed for run in cells[name].runs[0]]
-        calibrated = replace(cells[name].runs[0][0], calibrator="temperature")
-        assert calibrated.baseline == cells[name].runs[0][0], "its own change is that of T alone"
+        run = cells[name].runs[0][0]
+        calibrated = replace(run, calibrator="temperature")
+        assert baseline_of(calibrated) == run, "its own change is that of T alone"

@@ -1,6 +1,5 @@
 """The figures show the data: heights are checked against the metrics, texts against each other."""
 
-import math
 import os
 import subprocess
 import sys
@@ -19,11 +18,11 @@ from matplotlib.text import Text
 from coop_cmp.errors import UserError
 from coop_cmp.metrics import Samples, calibration_report, reliability_bins
 from coop_cmp.report import figures, plots
-from coop_cmp.report.runs import StoredRun, find_runs, paired, pooled
+from coop_cmp.report.groups import Group, find_predictions, grouped, paired
 from coop_cmp.report.summary import mean_text
-from coop_cmp.runs import Identity, Predictions, write_predictions, write_results
-from coop_cmp.runs.frame import row_of
-from coop_cmp.runs.records import REQUIRED_METRICS
+from coop_cmp.runs import Predictions, write_predictions
+from coop_cmp.runs.stored import StoredRun
+from tests.made_runs import SETTINGS, write_run
 
 NAMES = [str(i) for i in range(10)]
 
@@ -37,51 +36,25 @@ def outputs(n=400, classes=10, scale=3.0, seed=0):
     return (logits * scale).astype(np.float32), labels
 
 
-def record(trainer="CoOp", penalty=None, shots=4, seed=1, form="ratio", metrics=None, **options):
-    settings = {
-        "TRAINER.NAME": trainer,
-        "DATASET.NAME": "Digits",
-        "DATASET.NUM_SHOTS": shots,
-        "MODEL.BACKBONE.NAME": "GlyphCLIP",
-        "TEST.SPLIT": "test",
-        "OPTIM.LR": 0.1,
-        "SEED": seed,
-        **{name.replace("_", "."): value for name, value in options.items()},
-    }
+def made_run(
+    tmp_path, scale=3.0, names=None, n=400, penalty=None, form="ratio", metrics=None, **fields
+):
+    """A stored run in a directory of its own; fields are settings, trainer, shots or seed."""
+    shorter = {"trainer": "TRAINER.NAME", "shots": "DATASET.NUM_SHOTS", "seed": "SEED"}
+    settings = {shorter.get(k, k.replace("_", ".")): value for k, value in fields.items()}
+    settings = {"OPTIM.LR": 0.1, **settings}
     if penalty is not None:
         settings |= {"TRAINER.CMP.LAMBDA": penalty, "TRAINER.CMP.FORM": form}
-    metrics = metrics or calibration_report(*outputs(), from_logits=True)
-    return {
-        **Identity(settings).as_record(),
-        "weights": {"name": "w", "digest": "0"},
-        "checkpoint": "0",
-        "images": None,
-        "metrics": dict.fromkeys(REQUIRED_METRICS, 0.5) | metrics,
-        "sizes": {"classes": 10, "test": 400, "trainable": int("Zero" not in trainer)},
-        "seconds": {"total": 1.0},
-        "machine": {},
-        "versions": {},
-        "commit": None,
-        "notes": [],
-    }
+    logits, labels = outputs(n, len(names or NAMES), scale)
+    place = "_".join(str(value) for value in {**SETTINGS, **settings}.values())
+    folder = tmp_path / settings.get("TRAINER.NAME", "CoOp") / place
+    more = {"metrics": metrics} if metrics else {}
+    return StoredRun.of(write_run(folder, settings, logits, labels, names or NAMES, **more))
 
 
-def made_run(tmp_path, scale=3.0, names=None, n=400, **fields):
-    """A stored run in a directory of its own."""
-    classes = len(names or NAMES)
-    logits, labels = outputs(n, classes, scale)
-    metrics = calibration_report(logits, labels, from_logits=True)
-    metrics["auroc"] = None if math.isnan(metrics["auroc"]) else metrics["auroc"]
-    content = record(metrics=metrics, **fields)
-    place = "_".join(str(value) for value in content["settings"].values())
-    folder = tmp_path / content["settings"]["TRAINER.NAME"] / place
-    write_predictions(folder / "predictions.npz", logits, labels, names or NAMES)
-    write_results(folder / "results.json", content)
-    return stored(folder, content)
-
-
-def stored(folder, content):
-    return StoredRun(folder / "predictions.npz", row_of(str(folder), content))
+def alone(*runs):
+    """Each run as a group of its own."""
+    return [Group([run]) for run in runs]
 
 
 @pytest.fixture
@@ -176,7 +149,7 @@ def test_classes_are_sorted_by_their_ece_and_their_mean_is_the_classwise_ece():
 
 
 def test_figure_one_shows_the_mean_probabilities_of_one_class(pair):
-    drawn = figures.figure_one(*pair, class_index=7)
+    drawn = figures.figure_one(*alone(*pair), class_index=7)
     assert len(drawn.axes) == 4
     for axes, run in zip(drawn.axes[:2], pair, strict=True):
         rows = run.predictions.labels == 7
@@ -192,7 +165,7 @@ def test_figure_one_shows_the_mean_probabilities_of_one_class(pair):
 def test_figure_one_keeps_the_likeliest_of_many_classes(tmp_path):
     names = [f"class {i}" for i in range(40)]
     runs = [made_run(tmp_path, scale, names, trainer=t) for t, scale in (("A", 3.0), ("B", 2.0))]
-    axes = figures.figure_one(*runs, class_index=20).axes[0]
+    axes = figures.figure_one(*alone(*runs), class_index=20).axes[0]
     shown = [label.get_text() for label in axes.get_xticklabels()]
     assert len(shown) == figures.MOST_CLASSES
     assert "class 20" in shown
@@ -204,8 +177,10 @@ def test_curves_show_the_mean_of_the_seeds(tmp_path):
         for seed, ece in ((1, 0.1), (2, 0.3)):
             metrics = {"accuracy": 0.8, "ece": ece + (penalty or 0)}
             trainer = "CoOp" if penalty is None else "CoOp_CMP"
-            runs.append(stored(tmp_path, record(trainer, penalty, seed=seed, metrics=metrics)))
-    axes = figures.curve_figure(runs, "lambda", "Digits").axes[1]
+            runs.append(
+                made_run(tmp_path, trainer=trainer, penalty=penalty, seed=seed, metrics=metrics)
+            )
+    axes = figures.curve_figure(alone(*runs), "lambda", "Digits").axes[1]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0.001", "0.01", "0.5"]
     baseline, twin = axes.lines[0].get_ydata(), axes.containers[0].lines[0].get_ydata()
     assert list(baseline) == pytest.approx([20, 20])
@@ -216,16 +191,16 @@ def test_curves_show_the_mean_of_the_seeds(tmp_path):
     assert (low, high) == pytest.approx((20.1 - 14.142, 20.1 + 14.142), abs=1e-3)
     assert list(axes.containers[0].lines[0].get_xdata()) == list(axes.get_xticks())
     assert "over 2 seeds per point" in axes.figure.get_suptitle()
-    assert figures.curve_figure(runs, "shots", "Digits") is None
+    assert figures.curve_figure(alone(*runs), "shots", "Digits") is None
 
 
 def test_runs_with_other_options_are_another_curve(tmp_path):
     runs = [
-        stored(tmp_path, record(shots=shots, OPTIM_LR=rate, metrics={"accuracy": value}))
+        made_run(tmp_path, shots=shots, OPTIM_LR=rate, metrics={"accuracy": value})
         for shots in (1, 4)
         for rate, value in ((0.1, 0.9), (0.5, 0.1))
     ]
-    axes = figures.curve_figure(runs, "shots", "Digits").axes[0]
+    axes = figures.curve_figure(alone(*runs), "shots", "Digits").axes[0]
     curves = {c.get_label(): list(c.lines[0].get_ydata()) for c in axes.containers}
     assert curves == {
         "CoOp (OPTIM.LR=0.1)": pytest.approx([90, 90]),
@@ -237,14 +212,14 @@ def test_runs_with_other_options_are_another_curve(tmp_path):
 def test_zero_shot_clip_is_a_horizontal_line_over_shots(tmp_path):
     def run(trainer, shots, ece):
         metrics = {"accuracy": 0.8, "ece": ece}
-        return stored(tmp_path, record(trainer, shots=shots, metrics=metrics))
+        return made_run(tmp_path, trainer=trainer, shots=shots, metrics=metrics)
 
     runs = [run("ZeroshotCLIP", -1, 0.09), run("CoOp", 1, 0.05), run("CoOp", 4, 0.03)]
-    axes = figures.curve_figure(runs, "shots", "Digits").axes[1]
+    axes = figures.curve_figure(alone(*runs), "shots", "Digits").axes[1]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "4"]
     assert list(axes.lines[0].get_ydata()) == pytest.approx([9, 9])
-    assert figures.curve_figure(runs[:2], "shots", "Digits") is None
-    assert runs[0].heading == "Digits, GlyphCLIP, zero-shot, seed 1"
+    assert figures.curve_figure(alone(*runs[:2]), "shots", "Digits") is None
+    assert alone(*runs)[0].heading == "Digits, GlyphCLIP, zero-shot, seed 1"
 
 
 def drawn_texts(figure):
@@ -319,12 +294,14 @@ def test_two_files_of_others_are_compared(tmp_path, capsys):
 
 def test_pairs_prefer_the_default_lambda_and_the_ratio(tmp_path):
     def run(trainer, penalty=None, **fields):
-        return stored(tmp_path, record(trainer, penalty, **fields))
+        return made_run(tmp_path, trainer=trainer, penalty=penalty, **fields)
 
     base, other_seed = run("CoOp"), run("CoOp", seed=2)
     twins = [run("CoOp_CMP", 0.001), run("CoOp_CMP", 0.01, form="log"), run("CoOp_CMP", 0.01)]
-    alone = run("MaPLe_CMP", 0.5)
-    assert paired([base, *twins, alone, other_seed]) == [[base, twins[2]], [other_seed], [alone]]
+    single = run("MaPLe_CMP", 0.5)
+    pairs = paired(alone(base, *twins, single, other_seed))
+    runs = [[group.runs[0] for group in pair] for pair in pairs]
+    assert runs == [[base, twins[2]], [other_seed], [single]]
 
 
 def test_mistakes_are_one_line(tmp_path, capsys, pair):
@@ -333,19 +310,19 @@ def test_mistakes_are_one_line(tmp_path, capsys, pair):
     (tmp_path / "empty").mkdir()
     assert figures.main([str(tmp_path / "empty")]) == 2
     assert "no predictions.npz below" in capsys.readouterr().err
+    plain, other = alone(*pair)
     with pytest.raises(UserError, match='no class "cat" among 10'):
-        pair[0].class_index("cat")
+        plain.class_index("cat")
     with pytest.raises(UserError, match='no class "10"'):
-        pair[0].class_index("10")
-    other = StoredRun(pair[1].path, pair[1].row)
-    old = pair[1].predictions
+        plain.class_index("10")
+    old = other.predictions
     other.__dict__["predictions"] = Predictions(old.logits, old.labels, NAMES[::-1])
     with pytest.raises(UserError, match="its classes are not those of"):
-        figures.figure_one(pair[0], other)
+        figures.figure_one(plain, other)
 
 
 def test_a_file_given_twice_is_one_run(tmp_path, pair):
-    runs, problems = find_runs([str(tmp_path), str(pair[0].path)])
+    runs, problems = find_predictions([str(tmp_path), str(pair[0].path)])
     assert len(runs) == 2
     assert problems == []
 
@@ -361,7 +338,7 @@ def test_the_script_draws_from_where_it_is_called(tmp_path, pair):
 def test_seeds_are_pooled_and_a_baseline_keeps_its_twin(tmp_path):
     runs = [made_run(tmp_path, seed=seed) for seed in (1, 2, 3)]
     runs += [made_run(tmp_path, 1.2, trainer="CoOp_CMP", penalty=0.01, seed=s) for s in (1, 2)]
-    ((plain, twin),) = paired(pooled(runs))
+    ((plain, twin),) = paired(grouped(runs))
     assert len(plain.samples) == 1200
     assert len(twin.samples) == 800
     assert plain.heading == "Digits, GlyphCLIP, 4 shots, seeds 1, 2, 3"

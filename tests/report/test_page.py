@@ -6,8 +6,6 @@ import base64
 import gzip
 import json
 import shlex
-from dataclasses import replace
-from pathlib import Path
 from statistics import mean
 
 import numpy as np
@@ -16,18 +14,17 @@ import pytest
 from coop_cmp.cli import train
 from coop_cmp.cli.report import main
 from coop_cmp.errors import UserError
-from coop_cmp.files import write_json
+from coop_cmp.report.groups import grouped
 from coop_cmp.report.page.build import SCRIPTS, build, packed
 from coop_cmp.report.page.details import TEMPERATURES, at_temperatures, class_gaps, pictures
-from coop_cmp.report.page.missing import command_of, find_missing, last_words, missing_seeds
+from coop_cmp.report.page.missing import find_missing, last_words, missing_seeds, with_seed
 from coop_cmp.report.page.records import mixtures, warnings
 from coop_cmp.report.page.rows import rows_of
-from coop_cmp.runs import Comparer, Predictions, load, read_predictions
-from coop_cmp.runs.project import Project
-from coop_cmp.runs.run import Run
+from coop_cmp.runs import Comparer, Identity, Predictions, claim, load, read_predictions
+from coop_cmp.runs.frame import find_runs
+from coop_cmp.runs.identity import read_command
+from tests.made_runs import SETTINGS
 from tests.page_runs import CLASSES, NASTY, settings_of, store_many, store_run
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +36,7 @@ def output(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def rows(output):
-    return rows_of(load(output))
+    return rows_of(find_runs(output)[0])
 
 
 def find(rows, **labels):
@@ -56,12 +53,12 @@ def test_a_row_has_the_means_of_the_frame_and_the_difference_of_the_comparer(out
     assert twin.summary()["values"]["ece"][3] == pytest.approx(runs["ece"].std(), rel=1e-8)
     pairs = list(zip(runs.to_dict("records"), plain.to_dict("records"), strict=True))
     assert twin.changes["nll"] == Comparer().compare(pairs, "nll")
-    assert rows[twin.baseline].first["group"] == plain["group"].iloc[0]
+    assert rows[twin.baseline].group.row["group"] == plain["group"].iloc[0]
 
 
 def test_the_interval_of_a_value_holds_seeds_and_images(rows):
     value = find(rows, trainer="CoOp", shots=8).values["accuracy"]
-    seeds = [fact["accuracy"] for fact in find(rows, trainer="CoOp", shots=8).facts]
+    seeds = [fact["accuracy"] for fact in find(rows, trainer="CoOp", shots=8).group.rows]
     # Three seeds that err on other images, as these made-up ones do, are as good as 600 images.
     over_images = value.estimate * (1 - value.estimate) / 600
     half = (value.high - value.low) / 2
@@ -101,7 +98,7 @@ def test_far_apart_logits_stay_finite_at_any_temperature():
 
 def test_the_middle_temperature_gives_the_numbers_of_the_frame(rows):
     row = find(rows, trainer="CoOp", shots=8)
-    cooled = pictures(row)["temperatures"]
+    cooled = pictures(row.group)["temperatures"]
     middle = cooled["temperature"].index(1)
     assert cooled["ece"][middle] == pytest.approx(row.values["ece"].estimate, abs=1e-6)
     assert cooled["nll"][middle] == pytest.approx(row.values["nll"].estimate, abs=1e-5)
@@ -112,7 +109,7 @@ def test_the_middle_temperature_gives_the_numbers_of_the_frame(rows):
 
 def test_class_gaps_are_of_the_predictions_of_each_class(rows):
     row = find(rows, trainer="ZeroshotCLIP")
-    samples = row.runs[0].samples
+    samples = row.group.samples
     gaps = class_gaps(samples, CLASSES)
     assert sum(one["predictions"] for one in gaps) == len(samples)
     assert {one["name"] for one in gaps} == {"ant (0)", NASTY, "<b>bee</b>", "=1+1", "ant (4)"}
@@ -124,22 +121,22 @@ def test_class_gaps_are_of_the_predictions_of_each_class(rows):
 def test_without_logits_there_is_one_temperature_and_without_outcomes_none(tmp_path):
     store_run(tmp_path / "a", settings_of("CoOp", 1))
     (tmp_path / "a" / "predictions.npz").unlink()
-    (row,) = rows_of(load(tmp_path))
-    found = pictures(row)
+    (row,) = rows_of(find_runs(tmp_path)[0])
+    found = pictures(row.group)
     assert found["temperatures"]["temperature"] == [1.0]
     assert "no temperatures" in found["problem"]
     (tmp_path / "a" / "outcomes.npz").unlink()
-    (row,) = rows_of(load(tmp_path))
-    assert "outcomes.npz" in pictures(row)["problem"]
+    (row,) = rows_of(find_runs(tmp_path)[0])
+    assert "outcomes.npz" in pictures(row.group)["problem"]
     assert "no interval" in row.problems[0]
-    assert row.values["ece"].estimate == row.first["ece"]
+    assert row.values["ece"].estimate == row.group.row["ece"]
 
 
 def test_other_versions_and_namesakes_are_told(tmp_path):
     store_run(tmp_path / "a/seed1", settings_of("CoOp", 1))
     store_run(tmp_path / "a/seed2", settings_of("CoOp", 2), torch="1")
     store_run(tmp_path / "b", settings_of("CoOp", 1, **{"OPTIM.LR": 0.5}))
-    rows = rows_of(load(tmp_path))
+    rows = rows_of(find_runs(tmp_path)[0])
     assert mixtures(rows) == [["versions.torch"], []]
     told = warnings(rows)
     assert told[0] == "versions.torch is not the same for all runs: 2 (2 runs), 1 (1 run)"
@@ -151,55 +148,63 @@ def test_a_seed_that_only_others_have_is_missing(tmp_path):
         store_run(tmp_path / f"a/seed{seed}", settings_of("CoOp", seed))
     store_run(tmp_path / "b/seed1", settings_of("KgCoOp", 1))
     store_run(tmp_path / "zero", settings_of("ZeroshotCLIP", 1))
-    rows = rows_of(load(tmp_path))
-    assert [(row.first["trainer"], seed) for row, seed in missing_seeds(rows)] == [("KgCoOp", 2)]
-    (missing,) = find_missing(None, rows, [])
+    rows = rows_of(find_runs(tmp_path)[0])
+    groups = [row.group for row in rows]
+    assert [(g.row["trainer"], seed) for g, seed in missing_seeds(groups)] == [("KgCoOp", 2)]
+    (missing,) = find_missing(None, groups, [])
     assert missing.directory == str(tmp_path / "b/seed2")
+    assert missing.command == "", "nobody knows how it was called"
 
 
-def test_a_broken_or_unfinished_run_is_missing_with_its_last_words(tmp_path):
-    project = Project(ROOT, tmp_path)
-    run = Run("digits", "CoOp", "GlyphCLIP", 4)
-    folder = project.directory(run)
-    write_json(folder / "run.json", project.identity(run).as_record())
+def called(monkeypatch, *words):
+    """The process was called like this."""
+    monkeypatch.setattr("sys.argv", list(words))
+    monkeypatch.setattr("sys.orig_argv", ["python", *words])
+
+
+def test_a_broken_or_unfinished_run_is_missing_with_its_last_words(tmp_path, monkeypatch):
+    folder = tmp_path / "digits/CoOp/GlyphCLIP_4shots/seed1"
+    words = ["train.py", "--output-dir", str(folder), "OPTIM.LR", "0.5"]
+    called(monkeypatch, *words)
+    claim(folder, Identity({**SETTINGS, "SEED": 1}))
     (folder / "sweep.log").write_text("epoch 1\nerror: no space <left>\n\n")
     store_run(tmp_path / "a", settings_of("CoOp", 1))
     store_run(tmp_path / "b", settings_of("CoOp", 2))
     (tmp_path / "b" / "results.json").write_text("{")
-    frame = load(tmp_path)
-    broken, unfinished = find_missing(project, rows_of(frame), frame.attrs["problems"])
+    runs, problems = find_runs(tmp_path)
+    broken, unfinished = find_missing(tmp_path, grouped(runs), problems)
     assert broken.directory == str(tmp_path / "b")
     assert "not a JSON file" in broken.reason
     assert unfinished.reason == "not finished: error: no space <left>"
-    assert f"--output-dir {folder}" in unfinished.command
+    assert shlex.split(unfinished.command) == ["python", *words]
     assert last_words(str(tmp_path / "a")) == "it left no log"
 
 
-def test_the_command_of_a_missing_run_does_that_run(tmp_path):
-    project = Project(ROOT, tmp_path)
-    run = Run("digits", "CoOp_CMP", "GlyphCLIP", 2, 3, 0.05, "log", (("OPTIM.LR", "0.125"),))
-    words = shlex.split(command_of(project, project.identity(run), "there"))
-    args = train.parse_args(words[2:])
-    assert (args.trainer, args.seed, args.output_dir) == ("CoOp_CMP", 3, "there")
-    given = dict(zip(args.opts[::2], args.opts[1::2], strict=True))
-    again = Run("digits", "CoOp_CMP", "GlyphCLIP", 2, 3, options=tuple(given.items()))
-    assert project.identity(again) == project.identity(run)
-    test = replace(run, dataset="digits_noise", source="digits")
-    evaluation = command_of(project, project.identity(test), "there", "trained")
-    assert "--eval-only --model-dir trained" in evaluation
-    assert "digits_noise.yaml" in evaluation
+def test_a_forked_run_remembers_its_own_command(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["train.py", "--seed", "3"])
+    monkeypatch.setattr("sys.orig_argv", ["python", "-m", "coop_cmp.cli.sweep", "digits"])
+    claim(tmp_path, Identity(SETTINGS))
+    assert read_command(tmp_path)[1:] == ["train.py", "--seed", "3"]
 
 
-def test_no_command_is_better_than_a_wrong_one(tmp_path):
-    project = Project(ROOT, tmp_path)
-    identity = project.identity(Run("digits", "CoOp", "GlyphCLIP", 2))
-    for more in ({"DATASET.NAME": "Elsewhere"}, {"CALIBRATOR.NAME": "temperature"}):
-        other = replace(identity, settings={**identity.settings, **more})
-        assert command_of(project, other, "there") == ""
+def test_the_command_of_another_seed_changes_seed_and_places(tmp_path, monkeypatch):
+    folder, model = tmp_path / "test/seed1", tmp_path / "trained/seed1"
+    places = ["--output-dir", str(folder), "--model-dir", str(model)]
+    called(monkeypatch, "train.py", "--seed", "1", "--eval-only", *places, "OPTIM.LR", "0.5")
+    claim(folder, Identity(SETTINGS))
+    place, command = with_seed(str(folder), 1, 7)
+    assert place == str(tmp_path / "test/seed7")
+    args = train.parse_args(shlex.split(command)[2:])
+    assert (args.seed, args.output_dir) == (7, place)
+    assert args.model_dir == str(tmp_path / "trained/seed7")
+    assert args.opts == ["OPTIM.LR", "0.5"]
+    called(monkeypatch, "-m", "coop_cmp", "--out", "there")
+    claim(tmp_path / "mine", Identity(SETTINGS))
+    assert with_seed(str(tmp_path / "mine"), 1, 7) == (str(tmp_path / "mine_seed7"), "")
 
 
 def test_nothing_from_files_becomes_markup(output):
-    text = build(load(output), NASTY, intervals=False)
+    text = build(find_runs(output)[0], NASTY, intervals=False)
     own = text[text.index("<body>") : text.index('<script type="application/json"')]
     assert "<img" not in own
     assert "<script" not in own
@@ -226,9 +231,9 @@ def test_the_command_writes_the_page_and_says_how_large(output, tmp_path, capsys
 
 
 def test_values_without_intervals_are_plain_means(output):
-    row = find(rows_of(load(output), intervals=False), trainer="CoOp", shots=8)
+    row = find(rows_of(find_runs(output)[0], intervals=False), trainer="CoOp", shots=8)
     assert row.summary()["values"]["ece"][:3] == [
-        pytest.approx(mean(fact["ece"] for fact in row.facts), abs=1e-6),
+        pytest.approx(mean(fact["ece"] for fact in row.group.rows), abs=1e-6),
         None,
         None,
     ]

@@ -14,6 +14,7 @@ from coop_cmp.report.page.build import build
 from coop_cmp.report.page.details import TEMPERATURES
 from coop_cmp.report.summary import mean_text
 from coop_cmp.runs import load, read_predictions
+from coop_cmp.runs.frame import find_runs
 from tests.page_runs import NASTY, store_many
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
@@ -52,7 +53,8 @@ def frame(folder):
 
 @pytest.fixture(scope="module")
 def browser(folder, frame):
-    (folder / "page.html").write_text(build(frame, NASTY), encoding="utf-8")
+    text = build(find_runs(folder / "output")[0], NASTY)
+    (folder / "page.html").write_text(text, encoding="utf-8")
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for flag in (*FLAGS, f"--user-data-dir={folder / 'profile'}"):

@@ -20,7 +20,7 @@ from coop_cmp.report.definitions import TITLES, names, table
 from coop_cmp.report.embedded import EMBEDDED
 from coop_cmp.report.paper import average_notes, printed_numbers
 from coop_cmp.report.render import Renderer
-from coop_cmp.runs import Difference, compare
+from coop_cmp.runs import Difference, stored
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from tests.made_runs import finish, finish_with
@@ -204,7 +204,7 @@ def test_an_average_waits_for_all_of_its_data_sets(project):
     average = next(
         c for c in one.cells() if c.trainer == "CoOp" and len(c.runs) == 4 and c.metric == "ece"
     )
-    value = Collector(project).values(one)[0][average]
+    value = Collector(project, [one]).values(one)[0][average]
     assert value.by_seed == {}
     assert len(value.missing) == 9
 
@@ -226,7 +226,8 @@ def comparison(
         for run, rate in zip(runs_of("cmp_ablation", trainer, "imagenet"), rates, strict=True):
             metrics = {"accuracy": rate, "ece": abs(0.9 - rate)}
             finish_with(project, run, np.full(size, 0.9), rank < rate, **metrics)
-    values, _ = Collector(project).values(table("cmp_ablation"))
+    one = table("cmp_ablation")
+    values, _ = Collector(project, [one]).values(one)
     return {c.metric: v for c, v in values.items() if c.trainer == "CLIPFT_CMP"}
 
 
@@ -409,7 +410,7 @@ def test_the_list_names_the_ten_tables_and_the_figure(capsys):
 def test_every_table_can_be_rendered_in_every_format(project):
     for name in names():
         one = table(name)
-        values, problems = Collector(project).values(one)
+        values, problems = Collector(project, [one]).values(one)
         for form in ("text", "markdown", "latex", "csv"):
             assert json.dumps(Renderer(one, values, problems, form).render())
 
@@ -430,8 +431,8 @@ def test_holm_takes_the_comparisons_of_a_table_together(project, capsys):
 def test_runs_that_several_tables_share_are_read_once(project, capsys, monkeypatch):
     comparison(project, [0.84, 0.85, 0.86], [0.80, 0.80, 0.81])
     read: list[Path] = []
-    plain = compare.read_outcomes
-    monkeypatch.setattr(compare, "read_outcomes", lambda path: read.append(path) or plain(path))
+    plain = stored.read_outcomes
+    monkeypatch.setattr(stored, "read_outcomes", lambda path: read.append(path) or plain(path))
     words = ["--project", str(project.root), "--output", str(project.output)]
     assert main(["show", "cmp_ablation", "cmp_ablation", *words]) == 0
     assert len(read) == len(set(read)) == 6

@@ -9,10 +9,13 @@ import pytest
 from scipy import stats
 
 from coop_cmp.errors import UserError
+from coop_cmp.metrics import ece
+from coop_cmp.metrics.resample import draws
 from coop_cmp.runs import Comparer, difference, holm
 from coop_cmp.runs.compare import interval
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
+from coop_cmp.runs.stored import StoredRun
 from tests.conftest import ROOT
 from tests.made_runs import finish_with
 
@@ -124,3 +127,27 @@ def test_runs_on_other_images_are_not_compared(tmp_path):
         rows.append(dict(project.frame([run]).iloc[0]))
     with pytest.raises(UserError, match="were not tested on the same images"):
         Comparer().compare([tuple(rows)], "ece")
+
+
+@pytest.mark.parametrize(("n_bins", "closed"), [(10, "right"), (100, "right"), (15, "left")])
+def test_the_interval_of_a_value_is_made_of_the_bins_of_the_run(tmp_path, n_bins, closed):
+    random = np.random.default_rng(0)
+    confidence = random.uniform(0.55, 0.99, 200)
+    options = (("TEST.N_BINS", str(n_bins)), ("TEST.BIN_CLOSED", closed))
+    run, project = Run("digits", "CoOp", "GlyphCLIP", 8, options=options), Project(ROOT, tmp_path)
+    finish_with(project, run, confidence, random.random(200) < confidence)
+    row = project.frame([run]).to_dict("records")[0]
+    stored = StoredRun.of(row["directory"])
+    assert stored.bins == (n_bins, closed)
+    found = Comparer().value([row | {"trainable": False}], "ece")
+    assert found.estimate == row["ece"]
+    rows = [np.repeat(np.arange(200), count) for count in draws(stored.outcomes.images)]
+    expected = [ece(*(v[r] for v in predictions(stored)), n_bins, closed) for r in rows]
+    half = 1.959964 * np.std(expected, ddof=1)
+    ends = (found.estimate - half, found.estimate + half)
+    assert (found.low, found.high) == pytest.approx(ends, abs=1e-5)
+
+
+def predictions(run):
+    logits = run.predictions.logits.astype(float)
+    return np.exp(logits) / np.exp(logits).sum(1, keepdims=True), run.predictions.labels

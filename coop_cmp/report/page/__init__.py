@@ -1,5 +1,5 @@
 """All runs of an output directory as one HTML file to look at: ``python -m coop_cmp.report.page``.
 
-The frame of results becomes rows (`rows`), pictures of each row (`details`), what differs between
+The runs become rows (`rows`), pictures of each row (`details`), what differs between
 runs (`records`) and what is not there (`missing`); `build` puts them and the charts into one file.
 """

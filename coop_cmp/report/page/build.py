@@ -8,7 +8,8 @@ import hashlib
 import json
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from coop_cmp.errors import UserError
 from coop_cmp.metrics.records import shown_in
@@ -16,10 +17,7 @@ from coop_cmp.report.page.details import pictures
 from coop_cmp.report.page.missing import Missing, find_missing
 from coop_cmp.report.page.records import mixtures, records, warnings
 from coop_cmp.report.page.rows import Row, rows_of
-from coop_cmp.runs.project import Project
-
-if TYPE_CHECKING:
-    import pandas as pd
+from coop_cmp.runs.stored import StoredRun
 
 SCRIPTS = (
     "tools.js",
@@ -33,17 +31,22 @@ SCRIPTS = (
 
 
 def build(
-    frame: pd.DataFrame, title: str, project: Project | None = None, intervals: bool = True
+    runs: Sequence[StoredRun],
+    title: str,
+    problems: Sequence[str] = (),
+    output: Path | None = None,
+    intervals: bool = True,
 ) -> str:
-    """The page as text.
+    """Return the page as text.
 
     Args:
         title: What the page is of.
-        project: The checkout whose commands do what is missing.
+        problems: What could not be read, each beginning with the path.
+        output: Where to look for runs that have begun and not finished.
         intervals: Whether to resample the images.
     """
-    rows = rows_of(frame, intervals)
-    missing = find_missing(project, rows, frame.attrs.get("problems", []))
+    rows = rows_of(runs, intervals)
+    missing = find_missing(output, [row.group for row in rows], problems)
     return render(page_data(rows, missing, title))
 
 
@@ -61,10 +64,10 @@ def page_data(rows: Sequence[Row], missing: Sequence[Missing], title: str) -> di
             }
             for metric in shown_in("table")
         },
-        "runs": sum(len(row.runs) for row in rows),
+        "runs": sum(len(row.group.runs) for row in rows),
         "rows": [{**row.summary(), "mixed": names} for row, names in zip(rows, mixed, strict=True)],
         # Unpacked by the browser when a row is chosen: most of them never are.
-        "details": [packed({**pictures(row), **records(row)}) for row in rows],
+        "details": [packed({**pictures(row.group), **records(row)}) for row in rows],
         "missing": [one.as_record() for one in missing],
         "warnings": warnings(rows),
     }

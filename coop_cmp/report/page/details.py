@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,9 @@ from coop_cmp.metrics.bins import Closed
 from coop_cmp.metrics.ranked import risk_coverage_curve
 from coop_cmp.metrics.samples import BLOCK_ELEMENTS
 from coop_cmp.metrics.weighted import width_bins
-from coop_cmp.report.page.rows import Row
-from coop_cmp.report.runs import StoredRun
-from coop_cmp.runs import OUTCOMES_FILE, Outcomes, Predictions, read_outcomes
+from coop_cmp.report.groups import Group
+from coop_cmp.runs.records import Outcomes, Predictions
+from coop_cmp.runs.stored import StoredRun
 
 TEMPERATURES = tuple(2 ** (step / 10) for step in range(-20, 21))
 """From a quarter to four, with 1 in the middle."""
@@ -27,26 +26,24 @@ CURVE_POINTS = 101
 MOST_CLASSES = 30
 
 
-def pictures(row: Row) -> dict[str, Any]:
-    """The numbers behind a row's pictures, pooled over its seeds; ready for JSON.
+def pictures(group: Group) -> dict[str, Any]:
+    """Return the numbers behind a row's pictures, pooled over its seeds; ready for JSON.
 
     Where logits are gone the temperatures are missing, and where outcomes are gone, everything.
     """
     try:
-        outcomes = [read_outcomes(Path(run.path.parent, OUTCOMES_FILE)) for run in row.runs]
+        outcomes = [run.outcomes for run in group.runs]
     except UserError as error:
         return {"problem": str(error)}
-    pooled = _samples(
-        *(np.concatenate(parts) for parts in zip(*map(_arrays, outcomes), strict=True))
-    )
+    arrays = zip(*(vars(one).values() for one in outcomes), strict=True)
+    pooled = Outcomes(*map(np.concatenate, arrays)).samples()
     try:
-        first = row.runs[0].predictions
-        names, cooled = first.classnames, temperatures(row.runs)
+        names, cooled = group.runs[0].predictions.classnames, temperatures(group.runs)
         problem = ""
     except UserError as error:
         names, problem = [], f"no temperatures: {error}"
-        levels = [[_samples(*_arrays(one)) for one in outcomes]]
-        cooled = {"temperature": [1.0], **_summed(levels, row.runs[0].bins)}
+        cooled = _summed([[one.samples() for one in outcomes]], group.bins)
+        cooled = {"temperature": [1.0], **cooled}
     return {
         "problem": problem,
         "images": len(pooled),
@@ -54,14 +51,6 @@ def pictures(row: Row) -> dict[str, Any]:
         "risk": risk(pooled),
         "classes": class_gaps(pooled, names),
     }
-
-
-def _arrays(outcomes: Outcomes) -> tuple[np.ndarray, ...]:
-    return outcomes.labels, outcomes.predicted, outcomes.confidence, outcomes.nll
-
-
-def _samples(*arrays: Any) -> Samples:
-    return Samples.from_outcomes(*arrays)
 
 
 def temperatures(runs: Sequence[StoredRun]) -> dict[str, Any]:

@@ -6,29 +6,28 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from coop_cmp.metrics.records import shown_in
 from coop_cmp.report.collect import mixed_weights
-from coop_cmp.report.page.rows import Row, settings_of
+from coop_cmp.report.page.rows import Row
 
-SHOWN = ("accuracy", "ece", "nll")
 CIRCUMSTANCES = ("commit", "machine.device_name", "machine.precision")
 
 
 def records(row: Row) -> dict[str, Any]:
     """The settings of a row and what is particular to each of its runs; ready for JSON."""
-    shared = settings_of(row.first)
-    shared.pop("SEED", None)
+    shared = sorted(row.group.runs[0].settings.items())
     return {
-        "settings": {key: str(value) for key, value in sorted(shared.items())},
+        "settings": {key: str(value) for key, value in shared if key != "SEED"},
         "runs": [
             {
                 "directory": fact["directory"],
                 "seed": fact["seed"],
-                **{name: fact[name] for name in SHOWN},
+                **{metric.name: fact[metric.name] for metric in shown_in("table")},
                 "seconds": fact["seconds.total"],
                 "notes": fact["notes"],
                 **{name: str(fact[name]) for name in fact if _is_circumstance(name, fact)},
             }
-            for fact in row.facts
+            for fact in row.group.rows
         ],
     }
 
@@ -46,18 +45,19 @@ def mixed(facts: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def mixtures(rows: Sequence[Row]) -> list[list[str]]:
     """For each row what differs among its runs and those of its baseline."""
-    baselines = [[] if row.baseline is None else rows[row.baseline].facts for row in rows]
-    return [mixed([*row.facts, *plain]) for row, plain in zip(rows, baselines, strict=True)]
+    baselines = [[] if row.baseline is None else rows[row.baseline].group.rows for row in rows]
+    return [mixed([*row.group.rows, *plain]) for row, plain in zip(rows, baselines, strict=True)]
 
 
 def warnings(rows: Sequence[Row]) -> list[str]:
     """What a reader has to know before the numbers of different rows are compared."""
-    facts = [fact for row in rows for fact in row.facts]
+    facts = [fact for row in rows for fact in row.group.rows]
     found = [_told(name, facts) for name in mixed(facts)]
     found += mixed_weights(facts)
     for names, alike in _namesakes(rows):
-        keys = sorted({key for row in alike for key in settings_of(row.first)})
-        telling = [k for k in keys if len({str(row.first.get(k)) for row in alike}) > 1]
+        settings = [row.group.runs[0].settings for row in alike]
+        keys = sorted({key for one in settings for key in one})
+        telling = [k for k in keys if len({str(one.get(k)) for one in settings}) > 1]
         told = ", ".join(k for k in telling if k != "SEED") or "the training behind them"
         found.append(f"{len(alike)} rows are called {names} and differ in {told}")
     return found
@@ -74,6 +74,6 @@ def _told(name: str, facts: Iterable[Mapping[str, Any]]) -> str:
 def _namesakes(rows: Sequence[Row]) -> Iterable[tuple[str, list[Row]]]:
     by_name: dict[str, list[Row]] = {}
     for row in rows:
-        name = ", ".join((row.runs[0].title, *row.runs[0].setting[:-1]))
+        name = ", ".join((row.group.title, *row.group.setting[:-1]))
         by_name.setdefault(name, []).append(row)
     return ((name, alike) for name, alike in by_name.items() if len(alike) > 1)
