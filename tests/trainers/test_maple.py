@@ -115,7 +115,7 @@ def test_without_prompts_the_features_are_the_librarys(tiny_clip):
 
 @pytest.mark.parametrize("depth", [0, 3])
 def test_a_depth_that_the_towers_do_not_have_is_refused(build, depth):
-    with pytest.raises(UserError, match=f"PROMPT_DEPTH must be .*from 1.*got {depth}"):
+    with pytest.raises(UserError, match=f"PROMPT_DEPTH must be .*(>=|from) 1.*got {depth}"):
         build("MaPLe", "TRAINER.MAPLE.PROMPT_DEPTH", depth)
 
 
