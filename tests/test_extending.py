@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -30,28 +31,32 @@ TRAINER, DATASET, TERM, ENTRIES, METRIC = blocks(PAGE, "python")
 BOTH = """
 import sys
 from coop_cmp.__main__ import main as plugin
-from coop_cmp.cli.sweep import main as sweep
-sys.exit(sweep(sys.argv[1:]) or plugin(["--list"]))
+from coop_cmp.cli import main
+sys.exit(main(["sweep", *sys.argv[1:]]) or plugin(["--list"]))
 """
 
 
 def test_a_trainer_is_one_file(tmp_path):
     checkout = tmp_path / "checkout"
     checkout.mkdir()
-    for name in ("datasets", "configs", "coop_cmp"):
+    for name in ("datasets", "configs"):
         (checkout / name).symlink_to(ROOT / name)
     shutil.copy(ROOT / "train.py", checkout)
-    shutil.copytree(ROOT / "trainers", checkout / "trainers")
+    for name in ("coop_cmp", "trainers"):
+        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
     (checkout / "trainers/taskres.py").write_text(TRAINER)
     output = tmp_path / "out"
     arguments = (
-        "--datasets", "digits", "--shots", "1", "--seeds", "1", "--trainers", "TaskRes",
+        "digits", "--shots", "1", "--seeds", "1", "--trainers", "TaskRes",
         "TaskRes_CMP", "--lambdas", "0.5", "--output", str(output), "--data",
         str(tmp_path / "data"), "--options", "OPTIM.MAX_EPOCH=3", "OPTIM.LR=0.05",
     )  # fmt: skip
     # Both commands in one process, as each takes seconds to load torch.
     command = [sys.executable, "-c", BOTH, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=checkout, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=checkout, env=environment, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert ["TaskRes", "TaskRes_CMP"] in [line.split()[:2] for line in done.stdout.splitlines()]
     runs = load(output)

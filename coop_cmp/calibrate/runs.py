@@ -163,7 +163,7 @@ def store_calibrated(
 
     folder = Path(output) if output else beside(run.folder, result.name)
     if folder.resolve() == run.folder.resolve():
-        raise UserError(f"--output {output} is the run itself; name another directory")
+        raise UserError(f"--to {output} is the run itself; name another directory")
     identity = calibrated(Identity.from_record(run.record), result.name, result.source)
     predictions = run.predictions
     needed = [r.predictions.logits for r in (run, result.zero_shot) if r]

@@ -63,8 +63,8 @@ declare(
     DEVICE=text("", "cpu, cuda, cuda:1 or mps; empty: the best there is", free=True),
     LOGGER=several(
         ("tensorboard",),
-        Choice(default="", choices=("tensorboard", "wandb", "mlflow")),
-        "where training can be followed and runs compared",
+        Choice(default="", choices=("tensorboard", "wandb")),
+        "where training can be followed",
         free=True,
     ),
 )

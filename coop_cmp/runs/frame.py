@@ -69,10 +69,8 @@ def load(output: str | os.PathLike[str]) -> pd.DataFrame:
 
 def make_frame(records: Iterable[tuple[str, Mapping[str, Any]]]) -> pd.DataFrame:
     """The frame of some records, given with the directories they are from."""
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise UserError("tables of results need pandas: pip install 'coop-cmp[report]'") from error
+    import pandas as pd  # slow to load
+
     rows = {folder: row_of(folder, record) for folder, record in records}
     columns = dict.fromkeys([*LABELS, *(name for row in rows.values() for name in row)])
     frame = pd.DataFrame(

@@ -11,13 +11,16 @@ import pytest
 import torch
 
 from coop_cmp import metrics
-from coop_cmp.cli.metrics import load_samples, main
+from coop_cmp.cli.metrics import load_samples
 from coop_cmp.errors import UserError
 from coop_cmp.metrics import METRICS, Samples, StreamingCalibration, bootstrap, calibration_report
 from coop_cmp.metrics.panel import TOP_LABEL
 from coop_cmp.metrics.ranked import risk_at_coverage
 from coop_cmp.runs import write_predictions
+from tests.commands import command
 from tests.metrics.test_metrics import made
+
+main = command("metrics", handled=True)
 
 ROOT = Path(__file__).parents[2]
 GOOD = torch.tensor([[0.7, 0.3], [0.2, 0.8]])

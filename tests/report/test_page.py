@@ -13,8 +13,7 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from coop_cmp.cli import train
-from coop_cmp.cli.report import main
+from coop_cmp import cli
 from coop_cmp.errors import UserError
 from coop_cmp.files import write_json
 from coop_cmp.report.page.build import SCRIPTS, build, packed
@@ -25,7 +24,10 @@ from coop_cmp.report.page.rows import rows_of
 from coop_cmp.runs import Comparer, Predictions, load, read_predictions
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
+from tests.commands import command
 from tests.page_runs import CLASSES, NASTY, settings_of, store_many, store_run
+
+main = command("report")
 
 ROOT = Path(__file__).parents[2]
 
@@ -158,7 +160,7 @@ def test_a_seed_that_only_others_have_is_missing(tmp_path):
 
 
 def test_a_broken_or_unfinished_run_is_missing_with_its_last_words(tmp_path):
-    project = Project(ROOT, tmp_path)
+    project = Project(tmp_path)
     run = Run("digits", "CoOp", "GlyphCLIP", 4)
     folder = project.directory(run)
     write_json(folder / "run.json", project.identity(run).as_record())
@@ -176,10 +178,10 @@ def test_a_broken_or_unfinished_run_is_missing_with_its_last_words(tmp_path):
 
 
 def test_the_command_of_a_missing_run_does_that_run(tmp_path):
-    project = Project(ROOT, tmp_path)
+    project = Project(tmp_path)
     run = Run("digits", "CoOp_CMP", "GlyphCLIP", 2, 3, 0.05, "log", (("OPTIM.LR", "0.125"),))
     words = shlex.split(command_of(project, project.identity(run), "there"))
-    args = train.parse_args(words[2:])
+    args = cli.parse(words[1:])[1]
     assert (args.trainer, args.seed, args.output_dir) == ("CoOp_CMP", 3, "there")
     given = dict(zip(args.opts[::2], args.opts[1::2], strict=True))
     again = Run("digits", "CoOp_CMP", "GlyphCLIP", 2, 3, options=tuple(given.items()))
@@ -191,7 +193,7 @@ def test_the_command_of_a_missing_run_does_that_run(tmp_path):
 
 
 def test_no_command_is_better_than_a_wrong_one(tmp_path):
-    project = Project(ROOT, tmp_path)
+    project = Project(tmp_path)
     identity = project.identity(Run("digits", "CoOp", "GlyphCLIP", 2))
     for more in ({"DATASET.NAME": "Elsewhere"}, {"CALIBRATOR.NAME": "temperature"}):
         other = replace(identity, settings={**identity.settings, **more})

@@ -14,7 +14,6 @@ from coop_cmp.runs.compare import interval
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.resample import REPLICATES, draws
 from coop_cmp.runs.run import Run
-from tests.conftest import ROOT
 from tests.made_runs import finish_with
 
 
@@ -103,7 +102,7 @@ def test_an_image_is_drawn_alike_whatever_test_set_it_is_in():
 
 def test_shifts_of_the_same_pictures_are_drawn_together(tmp_path):
     """Where both shifts fail on the same pictures, a mean over shifts is no surer than one."""
-    project = Project(ROOT, tmp_path)
+    project = Project(tmp_path)
     random = np.random.default_rng(0)
     better = random.random(300) < 0.5
 
@@ -132,7 +131,7 @@ def test_shifts_of_the_same_pictures_are_drawn_together(tmp_path):
 
 
 def test_runs_on_other_images_are_not_compared(tmp_path):
-    project = Project(ROOT, tmp_path)
+    project = Project(tmp_path)
     rows = []
     for run, names in (
         (Run("digits", "CoOp", "GlyphCLIP", 8), ["a", "b"]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from coop_cmp.errors import UserError
 from coop_cmp.report.page.rows import Row
 from coop_cmp.runs import RESULTS_FILE, Identity, read_identity
 from coop_cmp.runs.identity import CALIBRATOR, RUN_FILE
-from coop_cmp.runs.project import Project
+from coop_cmp.runs.project import Project, to_copy
 from coop_cmp.runs.run import Run
 
 LOGS = ("sweep.log", "log.txt")
@@ -131,13 +130,13 @@ def _again(
 
 
 def command_of(project: Project, identity: Identity, folder: str, model: str = "") -> str:
-    """The call of ``train.py``, seen from the checkout, that does a run of these settings.
+    """The call of ``coop-cmp train`` that does a run of these settings.
 
     Args:
         model: For an evaluation the directory of the training.
 
     Returns:
-        "" where the checkout has no such data set, or train.py does not do such runs.
+        "" where there is no config of such a data set, or a training does not do such runs.
     """
     settings = identity.settings
     files = {name: file for file, name in project.dataset_names.items()}
@@ -157,5 +156,4 @@ def command_of(project: Project, identity: Identity, folder: str, model: str = "
     if model:
         place = words.index("--output-dir")
         words[place:place] = ["--eval-only", "--model-dir", model]
-    root = f"{project.root}{os.sep}"
-    return shlex.join(["python", *(word.removeprefix(root) for word in words)])
+    return to_copy(words)
