@@ -23,7 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from coop_cmp.files import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # train.py, trainers and datasets are no part of the package
+sys.path.insert(0, str(ROOT))  # of a clone that is not installed
 SMALL_TEXT = {"width": 64, "heads": 2, "layers": 2}
 
 

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
-from common import ROOT, parser_of, random_clip, report
+from common import parser_of, random_clip, report
 from device import GPUS, Gpu, Kernels, estimate, trace
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--gpu", choices=list(GPUS), default="A100")
     parser.add_argument("--table", nargs="+", default=[*TITLES, FIGURE])
     args = parser.parse_args()
-    project, every, rows = Project(ROOT, Path("output")), {}, []
+    project, every, rows = Project(Path("output")), {}, []
     for name in args.table:
         runs = dict.fromkeys(table(name).runs())
         every |= runs

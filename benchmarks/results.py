@@ -58,7 +58,7 @@ def make(project: Project, runs: list[Run], images: int) -> None:
 
 def timed(words: list[str]) -> tuple[float, float]:
     """Seconds and peak MB of a command; what it prints is dropped."""
-    command = [sys.executable, "-m", *words]
+    command = [sys.executable, "-m", "coop_cmp.cli", *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     start = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=1000, help="test images of each run")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        project = Project(ROOT, Path(folder))
+        project = Project(Path(folder))
         runs = runs_of_tables(args.runs)
         start = time.perf_counter()
         make(project, runs, args.images)
@@ -99,13 +99,13 @@ def main() -> None:
             f"{time.perf_counter() - start:.0f} s",
             flush=True,
         )
-        places = ["--project", str(ROOT), "--output", folder, "--seeds", *seeds]
+        places = ["--output", folder, "--seeds", *seeds]
         for name, words in {
-            "results --csv": ["coop_cmp.cli.results", folder, "--csv"],
+            "results --csv": ["results", folder, "--csv"],
             "tables show all --no-intervals": [
-                *("coop_cmp.cli.tables", "show", "all", "--no-intervals", *places)
+                *("tables", "show", "all", "--no-intervals", *places)
             ],
-            "tables show all": ["coop_cmp.cli.tables", "show", "all", *places],
+            "tables show all": ["tables", "show", "all", *places],
         }.items():
             seconds, memory = timed(words)
             print(f"{name:32} {seconds:6.1f} s {memory:6.0f} MB", flush=True)

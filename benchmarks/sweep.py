@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from common import ROOT, count_flops, environment, parser_of, report
 
+from coop_cmp import cli
 from coop_cmp.cli import train
 from coop_cmp.clip import add_models, load_clip
 from coop_cmp.features.loaders import EPOCH_VIEWS
@@ -96,7 +97,7 @@ def settings(args: Any) -> list[str]:
 
 def sweep(args: Any, folder: Path, option: str) -> None:
     """One sweep over all of them."""
-    command = [sys.executable, "-m", "coop_cmp.cli.sweep", "--datasets", "digits", "--fork"]
+    command = [sys.executable, "-m", "coop_cmp.cli", "sweep", "digits", "--fork"]
     command += ["--trainers", "CoOp_CMP", "--shots", args.shots, "--seeds", *args.seeds]
     command += ["--lambdas", *args.lambdas, "--jobs", str(args.threads), "--threads", "1"]
     command += ["--output", str(folder / "sweep"), "--data", str(folder / "data")]
@@ -130,7 +131,7 @@ def metrics(folder: Path) -> dict[str, float]:
 
 def data_set(args: Any, root: str = "") -> tuple[Any, Any]:
     """The settings of all runs and their data set, whose pictures are drawn where they lack."""
-    cfg = train.setup_cfg(train.parse_args(["--root", root, *settings(args)]))
+    cfg = train.setup_cfg(cli.parse(["train", "--root", root, *settings(args)])[1])
     return cfg, train.DATASET_REGISTRY.get(cfg.DATASET.NAME)(cfg)
 
 

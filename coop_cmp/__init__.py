@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+# Installed, trainers, datasets and configs lie in the package; in a clone they lie beside it.
 _HERE = Path(__file__).resolve().parent
-if (_HERE.parent / "trainers" / "base.py").is_file():
-    __path__.append(str(_HERE.parent))  # in a clone, trainers and datasets lie beside the package
+INSTALLED = (_HERE / "configs").is_dir()
+CONFIGS = (_HERE if INSTALLED else _HERE.parent) / "configs"
+if not INSTALLED:
+    __path__.append(str(_HERE.parent))
 if find_spec("dassl") is None:
     sys.path.append(str(_HERE / "engine"))
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from coop_cmp.checkout.runner import import_script, prepared_script, run_script
-from coop_cmp.cli.guarded import guarded
+from coop_cmp.cli import handled
 
 DESCRIPTION = """\
 Run the training script of a CoOp-family checkout (CoOp, MaPLe, KgCoOp, ...) with the confidence
@@ -62,4 +62,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(main))
+    sys.exit(handled(main))

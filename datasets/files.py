@@ -13,11 +13,11 @@ import numpy as np
 
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
-from coop_cmp.runs.own_data import IMAGE_SUFFIXES
 
 from .splits import file_names
 
 CACHE = "file_list.json"
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 SETTLED_NS = 2_000_000_000  # the coarsest time stamp of a common file system
 
 

@@ -5,23 +5,23 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export PYTHONPATH="$ROOT${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONSAFEPATH=1 # a yaml.py in the folder one happens to be in is not imported
 
-# Refuses a variable that the script would ignore: uses NAME ... lists those it reads.
-uses() {
-    local name
-    for name in TRAINERS SEEDS SHOTS LAMBDAS LAMBDA TARGETS BACKBONE DATA DEVICE OUTPUT; do
-        if [ -n "${!name:-}" ] && [[ " $* " != *" $name "* ]]; then
-            echo "error: $(basename "$0") does not use $name; unset it$(
-                [ $name = LAMBDA ] && [[ " $* " == *" LAMBDAS "* ]] && echo " or call it LAMBDAS"
-            )" >&2
-            exit 2
-        fi
-    done
+has_everything() {
+    "$1" -c 'from importlib.util import find_spec; import sys
+packages = "torch torchvision open_clip yacs tabulate sklearn matplotlib pandas jinja2 plotly pytest"
+sys.exit(not all(map(find_spec, packages.split())))' >/dev/null 2>&1
 }
 
-has_everything() {
-    "$1" -c 'from importlib.util import find_spec as f; import sys
-sys.exit(not all(map(f, "torch torchvision open_clip yacs tabulate sklearn matplotlib pandas jinja2 plotly pytest".split())))' \
-        >/dev/null 2>&1
+coop_cmp() { # COMMAND ...: what `coop-cmp` does, of this clone
+    exec "$PYTHON" -m coop_cmp.cli "$@"
+}
+
+on_dataset() { # COMMAND <dataset> <shots> ...: as CoOp's scripts are called
+    if [ $# -lt 3 ] || [[ $2 == -* ]]; then
+        local usage="usage: bash scripts/$(basename "$0") <dataset> <shots> [options of coop-cmp $1]"
+        [[ ${2:-} =~ ^(-h|--help)$ ]] || { echo "$usage" >&2 && exit 2; }
+        echo "$usage" && coop_cmp "$1" --help
+    fi
+    coop_cmp "$1" "$2" --shots "${@:3}"
 }
 
 if [ -z "${PYTHON:-}" ]; then
@@ -33,6 +33,6 @@ if ! has_everything "$PYTHON"; then
     "$PYTHON" -m venv "$ROOT/.venv" || exit 2
     PYTHON=$ROOT/.venv/bin/python
     # The paths in requirements.txt are relative to the project.
-    (cd "$ROOT" && "$PYTHON" -m pip install --quiet --disable-pip-version-check \
-        -r requirements.txt) || exit 2
+    (cd "$ROOT" && "$PYTHON" -m pip install --disable-pip-version-check -r requirements.txt >&2) ||
+        exit 2
 fi

@@ -4,6 +4,5 @@
 #   ... --max-error 0.05 --data dir     "don't know" where more than 5 % of answers would be wrong
 #   ... --calibrator run --top 3 --csv  calibrated, three classes per image, for other programs
 set -euo pipefail
-. "$(dirname "$0")/env.sh"
-uses DATA DEVICE
-exec "$PYTHON" -m coop_cmp.cli.predict ${DATA:+--data "$DATA"} ${DEVICE:+--device "$DEVICE"} "$@"
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+coop_cmp predict "$@"

@@ -2,6 +2,5 @@
 # What the feature store holds and how large it is; with --prune DAYS delete what no run used since:
 #   bash scripts/store.sh [--prune 30] [--store DIR]
 set -euo pipefail
-. "$(dirname "$0")/env.sh"
-
-exec "$PYTHON" -m coop_cmp.features.store "$@"
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+coop_cmp store "$@"

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from coop_cmp.cli import train
+from coop_cmp import cli
 from coop_cmp.clip import LoadedCLIP, add_models, load_clip
 
 ROOT = Path(__file__).parents[1]
@@ -126,7 +126,7 @@ def run(tiny_weights, pictures, tmp_path, monkeypatch, capsys):
         backbone = ("MODEL.BACKBONE.NAME", "TinyCLIP")
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", sys.stdout)  # the logger replaces it
-            assert train.run([*arguments, *flags, *backbone, *SHORT, *settings]) == code
+            assert cli.main(["train", *arguments, *flags, *backbone, *SHORT, *settings]) == code
         output = capsys.readouterr()
         if code:
             return output.err

@@ -30,8 +30,8 @@ CHANGED_BY_THE_PLUGIN = (
     (yacs.config, "_check_and_coerce_cfg_value_type"),
 )
 STAND_IN = """#!/usr/bin/env bash
-[ "${1:-}" = -c ] && exit 0 # has it all packages? It has
-printf '%s\\0' "$@" >"$CALL"
+[ "${{1:-}}" = -c ] && exit 0 # has it all packages? It has
+printf '%s\\0' {} "$@" >"$CALL"
 """
 
 
@@ -42,11 +42,12 @@ class Shell:
         self.folder = folder
         for name in ("coop_cmp", "configs", "datasets", "scripts", "trainers"):
             (folder / name).symlink_to(ROOT / name)
-        shutil.copy(ROOT / "train.py", folder)  # which finds its project beside itself
+        shutil.copy(ROOT / "train.py", folder)
         self.python = folder / "bin" / "python"
         self.python.parent.mkdir()
-        self.python.write_text(STAND_IN)
-        self.python.chmod(0o755)
+        for name, first in (("python", ""), ("coop-cmp", "-m coop_cmp.cli")):
+            self.python.with_name(name).write_text(STAND_IN.format(first))
+            self.python.with_name(name).chmod(0o755)
 
     def __call__(self, line: str, **variables: str) -> str:
         """What a command prints; it must end well."""

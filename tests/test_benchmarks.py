@@ -103,7 +103,7 @@ def test_hours_count_shared_views_and_features_once_and_a_trained_tower_always(m
 
     monkeypatch.setattr(hours, "image_flops", lambda backbone: 35_000_000_000)
     monkeypatch.setattr(hours, "text_kernels", lambda *step: [(10**9, 10**6)])
-    account = hours.Account(Project(ROOT, ROOT / "output"), GPUS["A100"])
+    account = hours.Account(Project(ROOT / "output"), GPUS["A100"])
     plain, twin = (
         next(run for run in table("calibration_metrics").runs() if run.trainer == name)
         for name in ("CoOp", "CoOp_CMP")

@@ -17,8 +17,7 @@ import pytest
 import torch
 import yaml
 
-from coop_cmp import cmp_loss
-from coop_cmp.cli import train
+from coop_cmp import cli, cmp_loss
 from coop_cmp.config import SETTINGS, read
 from coop_cmp.config.resolve import pairs
 from tests.blocks import PAGES, blocks
@@ -73,8 +72,10 @@ def test_shell_code_calls_what_there_is_with_options_that_there_are(page, block)
         elif program in ("python", "python3") and rest[0].endswith(".py"):
             assert (ROOT / rest[0]).is_file(), words
             if rest[0] == "train.py":
-                for key, value in pairs(train.parse_args(rest[1:]).opts).items():
+                for key, value in pairs(cli.parse(["train", *rest[1:]])[1].opts).items():
                     read(key, value)
+        elif program == "coop-cmp":
+            assert rest[0] in cli.COMMANDS, words
         else:
             continue  # pip, cd and the like
         for option in options:

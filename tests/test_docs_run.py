@@ -32,7 +32,7 @@ from tests.shell import Shell
 
 COOP = Path("output/digits/CoOp/GlyphCLIP_8shots/seed1")
 TWIN = Path("output/digits/CoOp_CMP/GlyphCLIP_8shots_lambda0.01/seed1")
-SWEEP = "--options OPTIM.MAX_EPOCH=1"
+SWEEP = "--options OPTIM.MAX_EPOCH=1 --seeds 1"
 TRAIN = "OPTIM.MAX_EPOCH 1"
 
 # Commands by how they begin, and what is added so that they take seconds.
@@ -40,11 +40,11 @@ RUN = {
     "bash scripts/main.sh digits 8": SWEEP,
     "python train.py --trainer CoOp_CMP --dataset-config-file configs/datasets/digits.yaml": TRAIN,
     "python train.py --trainer BPEFT": TRAIN,
-    "python -m coop_cmp.cli.metrics": "--resamples 20",
-    "python -m coop_cmp.cli.calibrate": "",
+    "coop-cmp metrics": "--resamples 20",
+    "coop-cmp calibrate": "",
     "python -m coop_cmp --list": "",
     "bash scripts/sweep.sh digits --dry-run": "",
-    "bash scripts/datasets.sh check --root": "",
+    "bash scripts/datasets.sh check --data": "",
     "bash scripts/store.sh": "",
     "bash scripts/tables.sh list": "",
     "bash scripts/tables.sh run domain_calibration_metrics --dry-run": "",
@@ -60,7 +60,7 @@ PARSED = {
     "python -m coop_cmp --trainer": "a checkout of others: tests/checkout/test_plugin.py",
     "python -m coop_cmp --fast": "a checkout of others: tests/checkout/test_fast.py",
     ". .venv/bin/activate": "an environment that there may not be",
-    "BACKBONE=ViT-B/16": "needs CLIP's weights and a data set",
+    "bash scripts/main.sh oxford_pets 8": "needs CLIP's weights and a data set",
     "python train.py --trainer CoOp_MbLS ...": "not whole",
     "python train.py --trainer CTPT": "64 views of 899 images: tests/trainers/test_tpt.py",
     "bash scripts/tables.sh run all --slurm": "needs Slurm: tests/slurm",
@@ -70,7 +70,7 @@ PARSED = {
     "bash scripts/sweep.sh digits": "31 runs: tests/sweep",
     "bash scripts/datasets.sh check": "needs data sets: tests/datasets/test_tools.py",
     "bash scripts/main.sh ./cats": "tests/test_own_path.py",
-    'TRAINERS="TaskRes TaskRes_CMP"': "tests/test_extending.py",
+    "bash scripts/main.sh digits 8 --trainers TaskRes TaskRes_CMP": "tests/test_extending.py",
     "bash scripts/validate.sh": "needs weights and data: tests/test_validate.py",
 }
 ELSEWHERE = {
@@ -110,7 +110,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """A checkout in which the README's first command has been given, and files that pages name."""
     shell = Shell(tmp_path_factory.mktemp("checkout"))
     folder = shell.folder
-    shell(f"bash scripts/main.sh digits 8 --validate {SWEEP}", SEEDS="1")
+    shell(f"bash scripts/main.sh digits 8 --validate {SWEEP}")
     for run, name in ((COOP, "baseline.npz"), (TWIN, "cmp.npz"), (TWIN, "predictions.npz")):
         shutil.copy(folder / run / "predictions.npz", folder / name)
     stored = read_predictions(folder / "predictions.npz")
@@ -134,7 +134,7 @@ def test_there_is_no_reason_without_a_line():
 def test_commands_run_as_they_stand(line, shell):
     if "--output-dir out" in line:  # which pages name for several runs
         shutil.rmtree(shell.folder / "out", ignore_errors=True)
-    shell(f"{line} {addition(line)}", **({"SEEDS": "1"} if "main.sh" in line else {}))
+    shell(f"{line} {addition(line)}")
 
 
 def test_the_grid_of_a_sweep_is_one(shell):

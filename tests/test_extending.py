@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from PIL import Image
 
 import coop_cmp.losses.names as names
 from coop_cmp import TermScope
-from coop_cmp.cli.metrics import main as metrics_command
+
 from coop_cmp.config import SETTINGS
 from coop_cmp.metrics import calibration_report
 from coop_cmp.metrics.records import METRICS
@@ -35,8 +36,8 @@ TRAINER, DATASET, TERM, ENTRIES, METRIC = blocks(PAGE, "python")
 BOTH = """
 import sys
 from coop_cmp.__main__ import main as plugin
-from coop_cmp.cli.sweep import main as sweep
-sys.exit(sweep(sys.argv[1:]) or plugin(["--list"]))
+from coop_cmp.cli import main
+sys.exit(main(["sweep", *sys.argv[1:]]) or plugin(["--list"]))
 """
 
 BOUNDED = """
@@ -53,19 +54,22 @@ def test_a_trainer_is_one_file(tmp_path):
     for name in ("datasets", "configs"):
         (checkout / name).symlink_to(ROOT / name)
     shutil.copy(ROOT / "train.py", checkout)
-    for name in ("coop_cmp", "trainers"):  # the trainers that count lie beside the package
-        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("*.pyc"))
+    for name in ("coop_cmp", "trainers"):
+        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
     (checkout / "trainers/taskres.py").write_text(TRAINER)
     (checkout / "trainers/bounded.py").write_text(BOUNDED)
     output = tmp_path / "out"
     arguments = (
-        "--datasets", "digits", "--shots", "1", "--seeds", "1", "--trainers", "TaskRes",
+        "digits", "--shots", "1", "--seeds", "1", "--trainers", "TaskRes",
         "TaskRes_CMP", "--lambdas", "0.5", "--output", str(output), "--data",
         str(tmp_path / "data"), "--options", "OPTIM.MAX_EPOCH=3", "OPTIM.LR=0.05",
     )  # fmt: skip
     # Both commands in one process, as each takes seconds to load torch.
     command = [sys.executable, "-c", BOTH, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=checkout, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=checkout, env=environment, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert ["TaskRes", "TaskRes_CMP"] in [line.split()[:2] for line in done.stdout.splitlines()]
     runs = load(output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -87,18 +88,18 @@ def test_one_line_is_the_last_of_a_wrapped_traceback():
 
 
 def test_train_without_the_environment_says_how_to_get_it():
-    command = [sys.executable, "-I", "-S", str(ROOT / "train.py")]
+    command = [sys.executable, "-E", "-S", str(ROOT / "train.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "error: No module named 'coop_cmp'; activate the environment" in done.stderr
+    assert re.match("error: No module named '[a-z]+'; activate the environment", done.stderr)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="PYTHONSAFEPATH came with Python 3.11")
 def test_scripts_import_nothing_from_the_folder_they_are_started_in(tmp_path: Path):
     for name in ("yaml", "yacs", "torch", "coop_cmp"):
         (tmp_path / f"{name}.py").write_text(f"open('{name} was run', 'w')")
-    script = f'. "{ROOT}/scripts/env.sh" && exec "$PYTHON" -m coop_cmp.cli.settings SEED'
+    script = f'. "{ROOT}/scripts/env.sh" && coop_cmp settings SEED'
     done = subprocess.run(
         ["bash", "-c", script],
         cwd=tmp_path,

@@ -27,10 +27,10 @@ from coop_cmp.devices import activation_budget, choose_device, suit_convolutions
 from coop_cmp.errors import UserError
 from coop_cmp.runs.identity import flatten, identify
 from coop_cmp.runs.store import lookup
-from coop_cmp.trackers import Trackers
 
 from .checkpoint import learned_digest, load_learned
 from .stored import FeatureTrainer
+from .trackers import RunWriter
 
 
 @dataclass
@@ -269,7 +269,7 @@ class PromptTrainer(FeatureTrainer):
         """Start what ``LOGGER`` names, in place of TensorBoard alone."""
         if self.__dict__.get("_writer") is None:
             names = lookup(self.cfg, "LOGGER", ("tensorboard",))
-            self._writer = Trackers(names, log_dir, identify(flatten(self.cfg)).settings)
+            self._writer = RunWriter(names, log_dir, identify(flatten(self.cfg)).settings)
 
     def before_step(self) -> None:
         """Hook: change the gradients before the optimiser uses them."""

@@ -104,7 +104,7 @@ def store_calibrated(
 
     folder = Path(output) if output else beside(run.folder, result.name)
     if folder.resolve() == run.folder.resolve():
-        raise UserError(f"--output {output} is the run itself; name another directory")
+        raise UserError(f"--to {output} is the run itself; name another directory")
     identity = calibrated(run.identity, result.name, result.source)
     needed = [r.predictions.logits for r in (run, result.zero_shot) if r]
     logits = result.calibrator(*needed).astype(np.float32)

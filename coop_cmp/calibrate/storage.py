@@ -94,7 +94,7 @@ def read_calibrator(path: str | Path) -> StoredCalibrator:
     path = Path(path, CALIBRATOR_FILE) if Path(path).is_dir() else Path(path)
     if not path.exists():
         raise UserError(
-            f"{path}: there is no calibrator; python -m coop_cmp.cli.calibrate makes one of a run "
+            f"{path}: there is no calibrator; coop-cmp calibrate makes one of a run "
             "(--redo where an older version has calibrated it)"
         )
     try:

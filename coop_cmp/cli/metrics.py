@@ -1,8 +1,9 @@
-"""``python -m coop_cmp.cli.metrics a.npz [b.npz]``: the metrics, or a paired comparison.
+"""Compute the calibration metrics of stored predictions.
 
-A file is an npz with ``logits`` or ``probs`` [N, C] and ``labels`` [N], or a CSV with a header, a
-column ``label`` (numbers, or names of columns) and one column per class (then ``--kind`` says what
-the numbers are). A run's directory stands for its predictions.
+With two files of the same test set, the second is compared with the first: differences with paired
+bootstrap intervals. A file is an npz with logits or probs [N, C] and labels [N], or a CSV with a
+header, a column "label" (numbers, or names of columns) and one column per class (then --kind says
+what the numbers are). A run's directory stands for its predictions.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ import sys
 from functools import partial
 from typing import Any
 
+import numpy as np
 from tabulate import tabulate
 from tqdm import tqdm
 
-from coop_cmp.errors import UserError, one_line
+from coop_cmp.errors import UserError
 from coop_cmp.metrics.bins import check_bins, convention
 from coop_cmp.metrics.panel import measure
 from coop_cmp.metrics.records import METRICS, check_keys
 from coop_cmp.metrics.resample import Interval, bootstrap
 from coop_cmp.metrics.samples import Samples
+from coop_cmp.runs.records import read_npz
 
 SCORE_NAMES = {"logits": "logits", "probs": "probs", "probabilities": "probs"}
 LONG = 10_000_000  # drawn samples, a few seconds
@@ -47,8 +50,6 @@ def load_samples(path: str, kind: str | None = None) -> Samples:
 
 
 def _read_npz(path: str, kind: str | None) -> tuple[Any, Any, str]:
-    from coop_cmp.runs.records import read_npz
-
     arrays = read_npz(path)
     scores = [name for name in SCORE_NAMES if name in arrays and kind in (None, SCORE_NAMES[name])]
     labels = [name for name in LABEL_NAMES if name in arrays]
@@ -70,8 +71,6 @@ def _numbers(array: Any, where: str) -> Any:
 
 
 def _read_csv(path: str, kind: str | None) -> tuple[Any, Any, str]:
-    import numpy as np
-
     if kind is None:
         raise UserError(f"{path}: say what the columns hold with --kind logits or --kind probs")
     try:
@@ -138,14 +137,8 @@ def _interval_text(key: str, interval: Interval, signed: bool) -> str:
     return f"[{low}, {high}]" + (" *" if signed and interval.excludes_zero else "")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m coop_cmp.cli.metrics",
-        description="Calibration of stored predictions; with two files of the same test set, the "
-        "second minus the first with paired bootstrap intervals.",
-        epilog="\n".join(["metrics:", *(f"  {m.name:14} {m.text}" for m in METRICS.values())]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
     parser.add_argument("files", nargs="+", metavar="predictions.npz", help="npz or csv, 1 or 2")
     parser.add_argument("--kind", choices=["logits", "probs"], help="what the numbers are (csv)")
     parser.add_argument("--bins", type=int, default=10)
@@ -155,23 +148,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--resamples", type=int, default=1000)
     parser.add_argument("--level", type=float, default=0.95)
     parser.add_argument("--seed", type=int, default=0)
-    return parser
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Print the metrics; 2 is the exit code of a mistake in the arguments or files."""
-    parser = _parser()
-    args = parser.parse_args(argv)
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
     if len(args.files) > 2:
-        parser.error("expected one file or two")
-    try:
-        check_bins(args.bins, args.closed)
-        keys = check_keys(args.keys)
-        files = [load_samples(path, args.kind) for path in args.files]
-        rows = panel_rows(files, keys, args)
-    except (UserError, OSError) as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return 2
+        raise UserError(f"expected one file or two, got {len(args.files)}")
+    check_bins(args.bins, args.closed)
+    keys = check_keys(args.keys)
+    files = [load_samples(path, args.kind) for path in args.files]
+    rows = panel_rows(files, keys, args)
     heads = ["metric", "value"] if len(files) == 1 else ["metric", "first", "second", "difference"]
     if any(len(row) > len(heads) for row in rows):
         heads.append(f"{100 * args.level:g}% interval")
@@ -182,7 +168,3 @@ def main(argv: list[str] | None = None) -> int:
     if len(files) == 2:
         print("* the interval of the difference (second - first) excludes zero")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

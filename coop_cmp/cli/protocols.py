@@ -1,63 +1,58 @@
-"""``python -m coop_cmp.cli.protocols``: tests on classes or images of another kind.
-
-base2new: train on the first half of the classes, test on both halves.
-transfer: train on one data set, test on others with their own class names.
-"""
+"""What base2new and transfer share: trained runs tested in several places, as tables."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from statistics import harmonic_mean, mean
+from statistics import mean
 from typing import Any
 
 import yaml
 from tabulate import tabulate
 
-from coop_cmp.cli.grid_options import (
+from coop_cmp.cli.execute import execute
+from coop_cmp.cli.options import (
+    add_data_argument,
     add_grid_arguments,
     add_launch_arguments,
-    add_project_arguments,
-    axes_of,
-    execute,
+    add_output_argument,
+    grid_of,
     project_of,
 )
-from coop_cmp.cli.guarded import guarded
 from coop_cmp.errors import UserError
 from coop_cmp.losses.names import split_trainer
 from coop_cmp.report.summary import LEGEND, changes, mean_text
 from coop_cmp.runs.compare import Comparer
-from coop_cmp.runs.grid import parse_grid
 from coop_cmp.runs.pairs import Baselines, baseline_of, change_of
 from coop_cmp.runs.project import Project
-from coop_cmp.runs.run import Run, is_zero_shot, number_text
+from coop_cmp.runs.run import Run, number_text
 
 Columns = dict[str, Run]
-
-TARGETS = {
-    "digits": ["digits_noise", "digits_blur", "digits_rotate", "digits_invert"],
-    "imagenet": ["imagenetv2", "imagenet_sketch", "imagenet_a", "imagenet_r"],
-}
-"""Where ``transfer`` tests if it is not told: domain generalisation."""
+Last = tuple[str, Callable[[list[float]], float]]
+"""The head of a table's last column, and how it combines the means of the others."""
 
 
-def halves(run: Run) -> Columns:
-    """The tests of base-to-new generalisation."""
-    return {"base": replace(run, classes="base"), "new": replace(run, classes="new")}
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of a protocol."""
+    add_grid_arguments(parser, "one name, or a folder of your own images")
+    add_output_argument(parser)
+    add_data_argument(parser)
+    add_launch_arguments(parser)
 
 
-def elsewhere(run: Run, targets: Sequence[str]) -> Columns:
-    """The test on the source and on every target."""
-    source = "" if is_zero_shot(run.trainer) else run.dataset
-    tests = {target: replace(run, dataset=target, source=source) for target in targets}
-    return {run.dataset: run, **tests}
+def trainings(args: argparse.Namespace, protocol: str) -> list[Run]:
+    """Return the runs to train, with the settings that are published for the protocol."""
+    grid = grid_of(args)
+    if len(grid.datasets) > 1 or len(grid.shots) > 1:
+        raise UserError(f"{protocol} takes one data set and one number of shots at a time")
+    runs = replace(grid, targets=()).runs()  # what it is tested on is the protocol's to say
+    return [published_settings(project_of(args), protocol, run) for run in runs]
 
 
 def published_settings(project: Project, protocol: str, run: Run) -> Run:
     """The run with what its method's authors set in this protocol, in a directory of its own."""
-    text = (project.root / "configs" / "protocols" / f"{protocol}.yaml").read_text(encoding="utf-8")
+    text = (project.configs / "protocols" / f"{protocol}.yaml").read_text(encoding="utf-8")
     options = yaml.safe_load(text).get(split_trainer(run.trainer)[0])
     if not options or run.backbone == "GlyphCLIP":
         return run
@@ -69,15 +64,11 @@ def table(
     project: Project,
     tests: Sequence[Columns],
     metric: str,
-    last: str,
-    combine: Callable[[list[float]], float],
+    last: Last,
     comparer: Comparer,
 ) -> str:
-    """A row per method, a column per test with mean and deviation over seeds, and one for all.
-
-    Args:
-        last: the head of the last column, which combines the means of the others.
-    """
+    """A row per method, a column per test with mean and deviation over seeds, and one for all."""
+    heading, combine = last
     methods: dict[Run, dict[str, list[Run]]] = {}
     for columns in tests:
         first = replace(next(iter(columns.values())), seed=0)
@@ -96,7 +87,7 @@ def table(
             found = [_change(project, frames[n], plain[n], metric, comparer) for n in row]
             if any(text != "-" for text in found):
                 lines.append([f"by {change_of(method.trainer)}", "", *found, ""])
-    head = ["trainer", "lambda", *next(iter(methods.values())), last]
+    head = ["trainer", "lambda", *next(iter(methods.values())), heading]
     return tabulate(lines, head, tablefmt="github", disable_numparse=True)
 
 
@@ -112,44 +103,19 @@ def _change(
     return found[0] if found else "-"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code: 1 when a run failed."""
-    parser = argparse.ArgumentParser(prog="python -m coop_cmp.cli.protocols", description=__doc__)
-    parser.add_argument("protocol", choices=("base2new", "transfer"))
-    add_grid_arguments(parser)
-    add_project_arguments(parser)
-    add_launch_arguments(parser)
-    args = parser.parse_args(arguments)
-    axes: dict[str, Any] = axes_of(args)
-    targets = axes.pop("targets", None)
-    grid = parse_grid(axes, "the command line")
-    if len(grid.datasets) > 1 or len(grid.shots) > 1:
-        raise UserError(f"{args.protocol} takes one data set and one number of shots at a time")
+def show(args: argparse.Namespace, tests: Sequence[Columns], lasts: Sequence[Last]) -> int:
+    """Do the tests and print their tables; 1 when a run failed.
+
+    Args:
+        lasts: The last columns of the tables of accuracy, ECE and NLL.
+    """
     project = project_of(args)
-    trainings = [published_settings(project, args.protocol, run) for run in grid.runs()]
-    if args.protocol == "base2new":
-        tests = [halves(run) for run in trainings]
-        last: tuple[str, Callable[[list[float]], float]] = ("harmonic mean", harmonic_mean)
-    else:
-        targets = targets or TARGETS.get(grid.datasets[0])
-        if not targets:
-            raise UserError("transfer: name the data sets to test on with --targets")
-        tests = [elsewhere(run, targets) for run in trainings]
-        last = ("mean of targets", lambda means: mean(means[1:]))
     runs = list(dict.fromkeys(run for columns in tests for run in columns.values()))
     complete = execute(args, project, runs)
     if complete is not None:
         comparer = Comparer()
-        average = ("mean", mean) if args.protocol == "base2new" else last
-        for title, metric, column in (
-            ("Accuracy", "accuracy", last),
-            ("ECE", "ece", average),
-            ("NLL", "nll", average),
-        ):
-            print(f"\n{title}\n{table(project, tests, metric, *column, comparer)}")
-        print(f"{LEGEND} The last column is made of the means.")
+        metrics = (("Accuracy", "accuracy"), ("ECE", "ece"), ("NLL", "nll"))
+        for (title, metric), last in zip(metrics, lasts, strict=True):
+            print(f"\n{title}\n{table(project, tests, metric, last, comparer)}")
+        print(f"{LEGEND} The last column is computed from the means.")
     return 1 if complete is False else 0
-
-
-if __name__ == "__main__":
-    sys.exit(guarded(main))

@@ -1,24 +1,24 @@
-"""``python -m coop_cmp.cli.results output``: all runs below a directory, as a table or as CSV."""
+"""Show all runs below a directory, as a table or as CSV."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from coop_cmp.cli.guarded import guarded
 from coop_cmp.metrics.records import shown_in
 from coop_cmp.runs.frame import LABELS, load
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; what could not be read goes to stderr."""
-    parser = argparse.ArgumentParser(prog="python -m coop_cmp.cli.results", description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
     parser.add_argument("output", help="a directory with runs somewhere below it")
     parser.add_argument("--csv", action="store_true", help="every setting, metric and circumstance")
-    args = parser.parse_args(arguments)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; what could not be read goes to stderr."""
     frame = load(args.output)
     for problem in frame.attrs["problems"]:
         print(f"left out: {problem}", file=sys.stderr)
@@ -33,7 +33,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(tabulate(shown.values.tolist(), list(shown), tablefmt="github", floatfmt=".4f"))
     print(f"{len(frame)} runs; --csv has every setting, metric and circumstance.")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(guarded(main))

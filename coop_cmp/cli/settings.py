@@ -1,14 +1,22 @@
-"""``python -m coop_cmp.cli.settings [KEY]``: the settings below KEY, as in docs/settings.md."""
+"""Show the settings below a key, as docs/settings.md has them."""
 
 from __future__ import annotations
 
-import sys
+import argparse
 
 import coop_cmp.datasets
-import coop_cmp.trainers  # noqa: F401  (both declare their settings)
+import coop_cmp.runs.evaluator
+import coop_cmp.trainers  # noqa: F401 - importing these declares their settings
 from coop_cmp.config import SETTINGS
 from coop_cmp.config.describe import page
 
-if __name__ == "__main__":
-    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
-    print(page({key: s for key, s in SETTINGS.items() if key.startswith(wanted)}))
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument("key", nargs="?", default="", help="such as OPTIM; default: all")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    print(page({key: s for key, s in SETTINGS.items() if key.startswith(args.key)}))
+    return 0

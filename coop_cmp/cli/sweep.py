@@ -1,36 +1,47 @@
-"""``python -m coop_cmp.cli.sweep``: run a grid and show the results as a table."""
+"""Train methods over shots, seeds and lambdas, and show their results as a table.
+
+  coop-cmp sweep digits --shots 8
+  coop-cmp sweep ./my_images --shots 4 --template "a photo of a {}, a breed of cat."
+  coop-cmp sweep all --lambdas 0.01 0.1 --data /path/to/data --dry-run
+  coop-cmp sweep grid.yaml --jobs 4
+
+Complete runs are skipped and interrupted ones resume.
+"""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Sequence
-from pathlib import Path
 
-from coop_cmp.cli.grid_options import (
+from coop_cmp.cli.execute import execute
+from coop_cmp.cli.options import (
+    add_data_argument,
     add_grid_arguments,
     add_launch_arguments,
-    add_project_arguments,
-    execute,
+    add_output_argument,
     grids_of,
     project_of,
 )
-from coop_cmp.cli.guarded import guarded
 from coop_cmp.report.collect import mixed_weights
 from coop_cmp.report.summary import summary
 from coop_cmp.runs.grid import all_runs
 
+SHOTS = (1, 2, 4, 8, 16)
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code: 1 when a run failed."""
-    parser = argparse.ArgumentParser(prog="python -m coop_cmp.cli.sweep", description=__doc__)
-    parser.add_argument("grid", nargs="?", type=Path, help="YAML file; options replace its axes")
-    add_grid_arguments(parser)
-    add_project_arguments(parser)
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    add_grid_arguments(
+        parser, "names, folders of your own images, all (the paper's eleven), or a grid's YAML file"
+    )
+    add_output_argument(parser)
+    add_data_argument(parser)
     add_launch_arguments(parser)
-    args = parser.parse_args(arguments)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; 1 when a run failed."""
     project = project_of(args)
-    runs = all_runs(grids_of(args))
+    runs = all_runs(grids_of(args, shots=SHOTS))
     complete = execute(args, project, runs)
     if complete is None:
         return 0
@@ -40,7 +51,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for problem in mixed_weights(row for _, row in frame.iterrows()):
             print(f"Warning: {problem}")
     return 0 if complete else 1
-
-
-if __name__ == "__main__":
-    sys.exit(guarded(main))

@@ -1,7 +1,9 @@
-"""``python -m coop_cmp.cli.tables``: the paper's tables, from runs or to be run.
+"""The paper's tables by name, ours beside the paper's.
 
-``list`` names them; ``run NAME`` does the runs behind one; ``show NAME`` prints ours beside the
-paper's; ``embedded`` runs and shows the miniatures on the embedded data.
+coop-cmp tables list                                  all names
+coop-cmp tables run domain_calibration_metrics        do the runs behind a table
+coop-cmp tables show domain_calibration_metrics       print it
+coop-cmp tables embedded                              all tables in miniature, on a CPU
 """
 
 from __future__ import annotations
@@ -11,14 +13,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from coop_cmp.cli.calibrators import calibrate_runs
-from coop_cmp.cli.grid_options import (
+from coop_cmp.cli.calibrate import calibrate_runs
+from coop_cmp.cli.execute import execute
+from coop_cmp.cli.options import (
+    add_data_argument,
     add_launch_arguments,
-    add_project_arguments,
-    execute,
+    add_output_argument,
     project_of,
 )
-from coop_cmp.cli.guarded import guarded
 from coop_cmp.errors import UserError, closest
 from coop_cmp.files import atomic_write
 from coop_cmp.report.collect import Collector
@@ -30,8 +32,8 @@ from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run, with_needs
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="tables", description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("list", help="the names of the tables")
     run = verbs.add_parser("run", help="do the runs behind tables")
@@ -44,8 +46,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--shots", nargs="+", type=int, metavar="N", help="only these")
     for verb in (run, show, embedded):
         verb.add_argument("--seeds", nargs="+", type=int, default=SEEDS, metavar="N")
-        add_project_arguments(verb)
+        add_output_argument(verb)
     for verb in (run, embedded):
+        add_data_argument(verb)
         add_launch_arguments(verb)
     for verb in (show, embedded):
         verb.add_argument("--no-intervals", action="store_true", help="differences alone, faster")
@@ -53,7 +56,6 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--picture", type=Path, metavar="FILE", help="of accuracy against ECE")
     show.add_argument("--format", choices=FORMATS, default="text")
     embedded.add_argument("--format", choices=FORMATS, default="markdown")
-    return parser
 
 
 def _tables(wanted: Sequence[str], seeds: Sequence[int]) -> list[Table]:
@@ -142,9 +144,8 @@ def _embedded(args: argparse.Namespace, project: Project) -> int:
     return 0 if complete else 1
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code: 1 when a run failed."""
-    args = _parser().parse_args(arguments)
+def run(args: argparse.Namespace) -> int:
+    """Run the command; 1 when a run failed."""
     if args.verb == "list":
         print("\n".join(names()))
         return 0
@@ -160,7 +161,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     complete = _execute(args, project, _selected(tables, args))
     return 1 if complete is False else 0
-
-
-if __name__ == "__main__":
-    sys.exit(guarded(main))

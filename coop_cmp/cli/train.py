@@ -1,14 +1,14 @@
-"""Train and test a method: CoOp's command line, with the penalty's trainers and clear errors.
+"""Train and test a method, with CoOp's command line.
 
-Example:
-    python train.py --trainer CoOp_CMP --dataset-config-file configs/datasets/digits.yaml \
-        --config-file configs/trainers/CoOp/glyph.yaml --output-dir out DATASET.NUM_SHOTS 4
+  coop-cmp train --trainer CoOp_CMP --dataset-config-file configs/datasets/digits.yaml \
+    --config-file configs/trainers/CoOp/glyph.yaml --output-dir out DATASET.NUM_SHOTS 4
+
+A configs/... that the current folder has not is the one that comes with coop-cmp.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -21,12 +21,13 @@ from yacs.config import CfgNode
 import coop_cmp.datasets
 import coop_cmp.runs.evaluator
 import coop_cmp.trainers  # noqa: F401 - importing these registers what they hold
+from coop_cmp import CONFIGS
 from coop_cmp.clip import add_models, is_small
 from coop_cmp.config.defaults import method_of
 from coop_cmp.config.describe import help_text
 from coop_cmp.config.resolve import pairs, resolve
 from coop_cmp.devices import choose_device, use_one_thread
-from coop_cmp.errors import USER_ERROR, UserError, closest, exit_code, one_line
+from coop_cmp.errors import UserError, closest
 from coop_cmp.losses.names import split_trainer
 from coop_cmp.runs.identity import (
     Training,
@@ -39,16 +40,10 @@ from coop_cmp.runs.identity import (
 from coop_cmp.runs.records import refuse_other_model
 from coop_cmp.trainers.terms import register_if_term
 
-ROOT = Path(__file__).resolve().parents[2]
 
-
-def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """CoOp's arguments, and a few more."""
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").split("\n")[0],
-        epilog=help_text(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add CoOp's arguments, and a few more."""
+    parser.epilog = help_text()
     add = parser.add_argument
     add("--root", default="", help="folder that holds the data sets")
     add("--output-dir", default="", help="where the log, the checkpoints and the results go")
@@ -62,7 +57,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--trainer", default="", help="the method, e.g. CoOp or CoOp_CMP")
     add("--backbone", default="", help="the CLIP model, e.g. ViT-B/16")
     add("--head", default="", help="the head, for Dassl's own trainers")
-    add("--device", default="", help="cpu, cuda, cuda:1 or mps; default: the best there is")
+    add("--device", default="", help="cpu, cuda, cuda:1 or mps; default: auto-detected")
     add("--eval-only", action="store_true", help="test a trained model")
     add("--model-dir", default="", help="directory of the run to test")
     add("--load-epoch", type=int, help="epoch of the model to test; default: the last")
@@ -70,14 +65,20 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--no-train", action="store_true", help="build everything, train nothing")
     add("--no-feature-store", action="store_true", help="encode all images in every run")
     add("opts", nargs=argparse.REMAINDER, help="KEY VALUE pairs that change the settings")
-    return parser.parse_args(argv)
+
+
+def find_config(path: str) -> str:
+    """Return the path of a config file, which may be one that comes with coop-cmp."""
+    ours = CONFIGS.parent / path
+    is_ours = Path(path).parts[:1] == (CONFIGS.name,) and ours.is_file()
+    return str(ours) if is_ours and not Path(path).exists() else path
 
 
 def setup_cfg(args: argparse.Namespace) -> CfgNode:
     """The settings: defaults, then the data set's file, the method's file, the command line."""
     files = {
-        "--dataset-config-file": args.dataset_config_file,
-        "--config-file": args.config_file,
+        "--dataset-config-file": find_config(args.dataset_config_file),
+        "--config-file": find_config(args.config_file),
     }
     flags = {
         "DATASET.ROOT": args.root,
@@ -98,7 +99,7 @@ def setup_cfg(args: argparse.Namespace) -> CfgNode:
         given["OUTPUT_DIR"] = ""  # a test that names no place only prints
     if args.no_feature_store:
         given["MODEL.FEATURE_STORE"] = ""
-    cfg = resolve(ROOT, files, given, pairs(args.opts))
+    cfg = resolve(CONFIGS.parent, files, given, pairs(args.opts))
     check_names(cfg)
     method = method_of(cfg.TRAINER.NAME)
     if args.eval_only and not args.model_dir and (method is None or method.trains):
@@ -149,17 +150,21 @@ def evaluated(args: argparse.Namespace, cfg: CfgNode) -> Training | None:
     return found.as_training(args.load_epoch)
 
 
-def main(args: argparse.Namespace) -> None:
-    """Run what the arguments ask for."""
-    add_models(ROOT / "configs" / "models")
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    add_models(CONFIGS / "models")
     cfg = setup_cfg(args)
     identity = identify(cfg, evaluated(args, cfg))
     for key in pairs(args.opts):
         if key.startswith("TRAINER.") and key not in identity.settings:
             print(f"Note that {cfg.TRAINER.NAME} does not use {key}")
     kept = cfg.OUTPUT_DIR and not args.no_train
-    with claimed(cfg.OUTPUT_DIR, identity, args.redo) if kept else nullcontext():
-        work(args, cfg)
+    try:
+        with claimed(cfg.OUTPUT_DIR, identity, args.redo) if kept else nullcontext():
+            work(args, cfg)
+    except FloatingPointError as error:  # raised by Dassl for a loss that is not finite
+        raise UserError(f"{error}: lower OPTIM.LR, or the weight of a loss term") from error
+    return 0
 
 
 def work(args: argparse.Namespace, cfg: CfgNode) -> None:
@@ -180,20 +185,3 @@ def work(args: argparse.Namespace, cfg: CfgNode) -> None:
         trainer.test()
     elif not args.no_train:
         trainer.train()
-
-
-def run(argv: list[str] | None = None) -> int:
-    """The command: 0, or after a mistake of the user's or the system's its code and one line."""
-    try:
-        main(parse_args(argv))
-    except (UserError, OSError) as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return exit_code(error)
-    except FloatingPointError as error:  # raised by Dassl for a loss that is not finite
-        print(f"error: {error}: lower OPTIM.LR, or the weight of a loss term", file=sys.stderr)
-        return USER_ERROR
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(run())

@@ -1,30 +1,39 @@
-"""``bash scripts/validate.sh``: compare weights, data and accuracies with the published ones."""
+"""Compare CLIP's weights, the data and accuracies with the published ones: is my set-up right?
+
+coop-cmp validate --backbone RN50 --data /path/to/data
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import yaml
+from dassl.data.datasets import DATASET_REGISTRY
+from open_clip.pretrained import get_pretrained_cfg
 
-from coop_cmp.cli.grid_options import (
+import coop_cmp.datasets  # noqa: F401 - registers them
+from coop_cmp import CONFIGS
+from coop_cmp.cli.execute import execute
+from coop_cmp.cli.options import (
+    add_data_argument,
     add_launch_arguments,
-    add_project_arguments,
-    execute,
+    add_output_argument,
     project_of,
 )
-from coop_cmp.cli.guarded import guarded
+from coop_cmp.clip import load_clip
 from coop_cmp.config.defaults import OPENAI_NAMES
 from coop_cmp.errors import UserError
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.records import RESULTS_FILE, read_results
 from coop_cmp.runs.run import Run
+from coop_cmp.sweep.process import import_variables
 
 CAUSES = {
     "weights": "an incomplete download, or the weights of another release: fetch the file again",
@@ -74,21 +83,24 @@ class Line:
         return f"{verdict} {self.what}: {numbers}{hint}"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; 1 if something differs."""
-    parser = argparse.ArgumentParser(prog="bash scripts/validate.sh", description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
     add = parser.add_argument
     add("--backbone", default="ViT-B/16", help="one of OpenAI's (%(default)s)")
     add("--weights", default="", help="its file, if it is not to be downloaded")
-    add("--expected", type=Path, metavar="FILE", help="default: configs/validation.yaml")
+    add("--expected", type=Path, metavar="FILE", default=CONFIGS / "validation.yaml")
     add("--checkpoint", metavar="DIR", help="a CoOp run, ours or published, to test as well")
     add("--checkpoint-dataset", default="imagenet", help="what it is tested on (%(default)s)")
     add("--train", action="store_true", help="also train CoOp at 16 shots on the smallest set")
-    add_project_arguments(parser)
+    add_output_argument(parser)
+    add_data_argument(parser)
     add_launch_arguments(parser)
-    args = parser.parse_args(arguments)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; 1 if something differs."""
     project = project_of(args)
-    published = _published(args.expected or project.root / "configs/validation.yaml")
+    published = _published(args.expected)
     lines = []
     for line in compare(args, project, published):
         print(line, flush=True)
@@ -106,7 +118,7 @@ def compare(
     options = (("MODEL.BACKBONE.WEIGHTS", args.weights),) if args.weights else ()
     there = data_sets(project, published["zero_shot"].get(args.backbone, {}))
     if not there:
-        print(f"No data set is below {project.data or '--data'}: see scripts/datasets.sh check")
+        print(f"No data set is below {project.data or '--data'}: see coop-cmp datasets check")
     runs = [Run(name, "ZeroshotCLIP", args.backbone, options=options) for name in there]
     for run in runs:
         yield from _run(args, project, run, "zero_shot", published)
@@ -121,10 +133,6 @@ def compare(
 
 def weights_line(backbone: str, file: str) -> Line:
     """Compare the SHA-256 of the weights with the one that is part of their address."""
-    from open_clip.pretrained import get_pretrained_cfg
-
-    from coop_cmp.clip import load_clip
-
     if backbone not in OPENAI_NAMES:
         raise UserError(f"--backbone must be one of {', '.join(OPENAI_NAMES)}, got {backbone}")
     address = get_pretrained_cfg(OPENAI_NAMES[backbone], "openai")["url"]
@@ -134,10 +142,6 @@ def weights_line(backbone: str, file: str) -> Line:
 
 def data_sets(project: Project, names: Sequence[str]) -> dict[str, int]:
     """Those of the data sets that are on disk, with their numbers of training images."""
-    sys.path.insert(0, str(project.root))
-    import_module("coop_cmp.datasets")
-    from dassl.data.datasets import DATASET_REGISTRY
-
     classes = {name: DATASET_REGISTRY.get(project.dataset_names[name]) for name in names}
     return {
         name: kind.sizes.train
@@ -166,12 +170,13 @@ def _checkpoint(
     args: argparse.Namespace, project: Project, run: Run, published: Mapping[str, Any]
 ) -> Line:
     """Test a trained prompt, of this or of the CoOp codebase."""
-    command = [sys.executable, *project.command(run)]
+    command = [sys.executable, "-m", "coop_cmp.cli", *project.command(run)]
     place = project.output / "validation" / run.path
     command[command.index("--output-dir") + 1] = str(place)
     at = command.index("--output-dir")
     command[at:at] = ["--eval-only", "--model-dir", args.checkpoint, "--redo"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, **import_variables()}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1]
         raise UserError(f"the test of {args.checkpoint} failed: {last}")
@@ -185,7 +190,3 @@ def _published(path: Path) -> Mapping[str, Any]:
         if not {"tolerance", "sure"} <= set((content or {}).get(kind, {})):
             raise UserError(f"{path}: expected {kind} with tolerance, sure and a row per backbone")
     return content
-
-
-if __name__ == "__main__":
-    sys.exit(guarded(main))

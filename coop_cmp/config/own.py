@@ -15,7 +15,7 @@ declare(
     DEVICE=text("", "cpu, cuda, cuda:1 or mps; empty: auto-detected", free=True),
     LOGGER=several(
         ("tensorboard",),
-        choice("tensorboard", ("tensorboard", "wandb", "mlflow"), ""),
+        choice("tensorboard", ("tensorboard", "wandb"), ""),
         "where training can be followed and runs compared",
         free=True,
     ),

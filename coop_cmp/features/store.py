@@ -9,12 +9,10 @@ of its data. What does not match is computed again.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -24,10 +22,9 @@ from typing import Any, BinaryIO
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from tabulate import tabulate
 from torch import Tensor
 
-from coop_cmp.errors import UserError, one_line
+from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
 
 try:
@@ -287,37 +284,3 @@ def checksum(tensor: Tensor) -> str:
     data = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
     state.update(data.numpy().data)
     return state.hexdigest()
-
-
-def main(argv: list[str] | None = None) -> int:
-    """List the files of the store, and prune it; 2 after a mistake, reported in one line."""
-    parser = argparse.ArgumentParser(
-        description="List the files of the feature store, or prune it."
-    )
-    parser.add_argument("--store", default=AUTO, help="its folder; default: the user's cache")
-    parser.add_argument(
-        "--prune", type=float, metavar="DAYS", help="delete what no run used for DAYS days; 0: all"
-    )
-    args = parser.parse_args(argv)
-    store = FeatureStore(store_folder(args.store))
-    if args.prune is not None:
-        try:
-            gone = store.prune(args.prune)
-        except (UserError, OSError) as error:
-            print(f"error: {one_line(error)}", file=sys.stderr)
-            return 2
-        print(f"deleted {len(gone)} files, {sum(e['bytes'] for e in gone) / 2**20:.1f} MB")
-    entries = store.entries()
-    rows = [
-        [e["path"].stem[:12], e["about"], f"{e['bytes'] / 2**20:.1f}", f"{e['days']:.1f}"]
-        for e in entries
-    ]
-    if rows:
-        print(tabulate(rows, ["key", "features", "MB", "days unused"], disable_numparse=True))
-    total = sum(entry["bytes"] for entry in entries) / 2**20
-    print(f"{store.folder}: {len(entries)} files, {total:.1f} MB")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,1 +1,1 @@
-"""Use a trained run: predictions for new images, selective answers, export."""
+"""Use a trained run: predictions for new images, selective prediction, export."""

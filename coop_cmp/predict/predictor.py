@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +16,63 @@ from scipy.special import softmax
 
 from coop_cmp.calibrate.storage import Calibrator, StoredCalibrator, read_calibrator
 from coop_cmp.config.defaults import method_of
+from coop_cmp.datasets.files import IMAGE_SUFFIXES
 from coop_cmp.errors import UserError
-from coop_cmp.predict.answers import Answers, image_files
-from coop_cmp.predict.rebuild import logits_of, quiet, rebuild
 from coop_cmp.predict.selective import Threshold, choose_threshold
+from coop_cmp.predict.trainer import logits_of, quiet, trainer_of
 from coop_cmp.runs.identity import CALIBRATOR, Identity, read_identity
-from coop_cmp.runs.project import find_root
 from coop_cmp.runs.records import (
     PREDICTIONS_FILE,
     RESULTS_FILE,
     read_predictions,
     read_results,
 )
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The predictions of a model for N images.
+
+    Attributes:
+        images: Their paths, or their numbers for images without one.
+        classnames: The C names.
+        logits: Calibrated if a calibrator was given, shape [N, C].
+        threshold: The least confidence of an answer.
+    """
+
+    images: list[str]
+    classnames: list[str]
+    logits: np.ndarray
+    threshold: float = 0.0
+
+    @cached_property
+    def probabilities(self) -> np.ndarray:
+        """Class probabilities [N, C]."""
+        return softmax(self.logits.astype(np.float64), axis=1)
+
+    @property
+    def confidence(self) -> np.ndarray:
+        """The largest probability of each image [N]."""
+        return self.probabilities.max(1)
+
+    @property
+    def names(self) -> list[str | None]:
+        """The name of the likeliest class of each image; None below the threshold: don't know."""
+        best = self.probabilities.argmax(1)
+        sure = self.confidence >= self.threshold
+        return [self.classnames[k] if ok else None for k, ok in zip(best, sure, strict=True)]
+
+    def top(self, count: int = 5) -> list[list[tuple[str, float]]]:
+        """Return the likeliest classes of each image with their probabilities, best first."""
+        order = np.argsort(-self.probabilities, axis=1, kind="stable")[:, :count]
+        return [
+            [(self.classnames[k], float(row[k])) for k in ranked]
+            for row, ranked in zip(self.probabilities, order, strict=True)
+        ]
+
+    def rows(self, count: int) -> Iterator[tuple[str, str | None, list[tuple[str, float]]]]:
+        """Yield each image with its name and its likeliest classes."""
+        return zip(self.images, self.names, self.top(count), strict=True)
 
 
 class Predictor:
@@ -53,8 +100,8 @@ class Predictor:
         self,
         images: str | Path | Image.Image | Iterable[str | Path | Image.Image],
         threshold: Threshold | float = 0.0,
-    ) -> Answers:
-        """Class probabilities of images, by the same steps as in the run's own test.
+    ) -> Predicted:
+        """Compute class probabilities of images, by the same steps as in the run's own test.
 
         Args:
             images: Image files, folders (all images below them) or PIL images; one or many.
@@ -62,15 +109,15 @@ class Predictor:
         """
         given = [images] if isinstance(images, str | Path | Image.Image) else list(images)
         with tempfile.TemporaryDirectory() as folder:
-            files = list(image_files(given, Path(folder)))
+            files = list(_image_files(given, Path(folder)))
             if not files:
                 raise UserError("no images to predict: name image files, or folders that hold some")
             logits = self.logits([Datum(str(path), 0) for _, path in files])
         least = threshold.value if isinstance(threshold, Threshold) else threshold
-        return Answers([name for name, _ in files], self.classnames, logits, least)
+        return Predicted([name for name, _ in files], self.classnames, logits, least)
 
     def threshold(self, error: float, data: str | Path = "") -> Threshold:
-        """The threshold for a wanted error of answers, chosen on the run's validation images.
+        """Choose the threshold for a wanted error of answers on the run's validation images.
 
         Args:
             error: A share of the answers.
@@ -92,7 +139,7 @@ class Predictor:
         return choose_threshold(probabilities.max(1), probabilities.argmax(1) == labels, error)
 
     def logits(self, items: Sequence[Datum]) -> np.ndarray:
-        """Calibrated logits [N, C] of listed images."""
+        """Compute calibrated logits [N, C] of listed images."""
         needed = [logits_of(t, items) for t in (self.trainer, self.zero_shot) if t is not None]
         return self.calibrator(*needed) if self.calibrator else needed[0]
 
@@ -104,18 +151,16 @@ def load(
     calibrator: str | Path | Calibrator | None = None,
     device: str = "",
     precision: str = "",
-    project: str | Path | None = None,
 ) -> Predictor:
-    """The trained model of a run, ready to predict.
+    """Load the trained model of a run, ready to predict.
 
     Args:
         run: The run's directory.
         classnames: Other classes than those of the run, for methods that take any.
-        calibrator: What ``python -m coop_cmp.cli.calibrate`` made of the run or of a test of its model:
-            a directory, or the calibrator.safetensors in it; or a function of logits [N, C].
-        device: ``cpu``, ``cuda``, ...; empty: the best there is.
+        calibrator: What ``coop-cmp calibrate`` made of the run or of a test of its model: a
+            directory, or the calibrator.safetensors in it; or a function of logits [N, C].
+        device: ``cpu``, ``cuda``, ...; empty: auto-detected.
         precision: ``fp32``, ``amp`` or ``fp16``; empty: that of the run.
-        project: The checkout with the method's file; default: the current or this one.
 
     Raises:
         UserError: It is not a run with a model, or not with the model that its results are of.
@@ -123,7 +168,7 @@ def load(
     folder = Path(run)
     identity = read_identity(folder)
     if identity is None:
-        raise UserError(f'"{folder}" holds no run: name a directory that train.py has written to')
+        raise UserError(f'"{folder}" holds no run: name the directory of a trained run')
     if any(key.startswith(CALIBRATOR) for key in identity.settings):
         raise UserError(
             f'"{folder}" is a calibrated run: load the run it was made from, with this as its '
@@ -136,8 +181,7 @@ def load(
 
     def make(of: Identity) -> Any:
         here = {"DEVICE": device, **_other_precision(of, precision)}
-        with quiet():
-            return rebuild(of, names, here, Path(project or find_root()).resolve())
+        return trainer_of(of, names, here)
 
     trainer = make(identity)
     if trainer.trainable:
@@ -153,6 +197,26 @@ def load(
     if zero_shot.weights["digest"] != stored.zero_shot_weights:
         raise UserError("the calibrator takes logits of other weights than those that are there")
     return Predictor(trainer, stored.calibrator, zero_shot)
+
+
+def _image_files(
+    given: Iterable[str | Path | Image.Image], scratch: Path
+) -> Iterator[tuple[str, Path]]:
+    """Yield names and files of images; those without a file are stored without loss in a folder."""
+    for number, image in enumerate(given):
+        if isinstance(image, Image.Image):
+            path = scratch / f"{number}.png"
+            image.save(path)
+            yield str(number), path
+            continue
+        path = Path(image).expanduser()
+        if path.is_dir():
+            found = (file for file in path.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES)
+            yield from ((str(file), file) for file in sorted(found))
+        elif path.is_file():
+            yield str(path), path
+        else:
+            raise UserError(f"{path}: there is no such image or folder")
 
 
 def _classes(

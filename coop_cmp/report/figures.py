@@ -1,14 +1,7 @@
-"""``python -m coop_cmp.report.figures <run, directory or predictions.npz> ...``: all figures.
-
-Runs are found below the directories given. A method and its CMP twin with the same data set,
-backbone and shots are drawn side by side, their seeds pooled; curves over lambda and over shots
-appear when there are at least two values of them.
-"""
+"""The figures of stored runs."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -28,14 +20,7 @@ from coop_cmp.metrics import METRICS
 from coop_cmp.metrics.panel import measure
 from coop_cmp.metrics.weighted import width_bins
 from coop_cmp.report import plots
-from coop_cmp.report.groups import (
-    FREE_OVER,
-    Group,
-    file_stem,
-    find_predictions,
-    grouped,
-    paired,
-)
+from coop_cmp.report.groups import FREE_OVER, Group, file_stem, grouped, paired
 from coop_cmp.runs.run import DEFAULT_LAMBDA
 from coop_cmp.runs.stored import StoredRun
 
@@ -279,14 +264,6 @@ def _finished(figure: Figure, heading: str, note: str, legend: bool = True) -> F
     return figure
 
 
-def _save(figure: Figure, folder: Path, name: str, args: argparse.Namespace) -> None:
-    figure.set_size_inches(figure.get_size_inches() * args.column_width / COLUMN)
-    if args.no_title:
-        figure.suptitle("").set_in_layout(False)
-    for suffix in args.formats:
-        save(figure, folder / f"{name}.{suffix}")
-
-
 def save(figure: Figure, path: Path) -> None:
     """Write a figure in the format of the path's ending; the same run gives the same file."""
     suffix = path.suffix.removeprefix(".")
@@ -294,49 +271,3 @@ def save(figure: Figure, path: Path) -> None:
     with atomic_write(path) as file:
         figure.savefig(file, format=suffix, dpi=200, metadata=metadata)
     print(path)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Draw the figures; 2 is the exit code of a mistake in the arguments or files."""
-    parser = argparse.ArgumentParser(prog="python -m coop_cmp.report.figures")
-    parser.add_argument("sources", nargs="+", help="run directories, or any above, or npz files")
-    parser.add_argument("--to", help="where to write; default: figures/ in the first source")
-    parser.add_argument(
-        "--class",
-        dest="class_name",
-        help="class shown in Figure 1; default: the one most confused",
-    )
-    parser.add_argument("--all", action="store_true", help="pictures of every seed, not pooled")
-    parser.add_argument(
-        "--column-width",
-        type=float,
-        default=COLUMN,
-        metavar="INCHES",
-        help=f"of one column of the paper, to which figures are made (default {COLUMN})",
-    )
-    parser.add_argument("--no-title", action="store_true", help="the caption tells it instead")
-    parser.add_argument("--formats", nargs="+", choices=FORMATS, default=FORMATS)
-    args = parser.parse_args(argv)
-    first = Path(args.sources[0])
-    folder = Path(args.to) if args.to else (first.parent if first.is_file() else first) / "figures"
-    try:
-        runs, problems = find_predictions(args.sources)
-        for problem in problems:
-            print(f"left out: {problem}", file=sys.stderr)
-        if not runs:
-            raise UserError(f"no predictions.npz below {', '.join(args.sources)}")
-        with rc_context(LOOK):
-            draw_all(
-                runs,
-                lambda figure, name: _save(figure, folder, name, args),
-                args.class_name,
-                args.all,
-            )
-    except (UserError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,7 @@
 """What a run is and what it left: identity, records, the frame of all runs, differences.
 
 ``coop_cmp.runs.load("output")`` gives a pandas DataFrame with a row per run; tables, figures,
-searches and pages are views of it. ``python -m coop_cmp.cli.results output --csv`` prints it.
+searches and pages are views of it. ``coop-cmp results output --csv`` prints it.
 """
 
 from coop_cmp.runs.compare import Comparer, Difference, corrected, difference, holm

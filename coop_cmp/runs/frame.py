@@ -80,10 +80,8 @@ def load(output: str | os.PathLike[str]) -> pd.DataFrame:
 
 def make_frame(runs: Iterable[StoredRun]) -> pd.DataFrame:
     """Return the frame of some runs, indexed by their directories."""
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise UserError("tables of results need pandas: pip install 'coop-cmp[report]'") from error
+    import pandas as pd  # slow to load
+
     rows = {str(run.folder): row_of(run) for run in runs}
     columns = dict.fromkeys([*LABELS, *(name for row in rows.values() for name in row)])
     frame = pd.DataFrame(

@@ -18,7 +18,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from coop_cmp.config import METHODS, SETTINGS, flatten, is_free  # noqa: F401
+from coop_cmp.config import METHODS, SETTINGS, flatten, is_free
 from coop_cmp.errors import UserError
 from coop_cmp.files import write_json
 from coop_cmp.losses.names import TERMS, split_trainer
@@ -243,6 +243,8 @@ def claim(
 
 def _command() -> list[str]:
     """The words with which this process was called; of a forked run, its own."""
+    if sys.argv[1:2] == ["train"]:
+        return ["coop-cmp", *sys.argv[1:]]
     is_own = sys.orig_argv[-len(sys.argv[1:]) :] == sys.argv[1:]
     return sys.orig_argv if is_own else [sys.executable, *sys.argv]
 

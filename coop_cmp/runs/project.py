@@ -1,9 +1,9 @@
-"""A checkout with its output: how runs are called, what they are, and whether they are complete."""
+"""The place for output: how runs are called, what they are, and whether they are complete."""
 
 from __future__ import annotations
 
+import os
 import shlex
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import yaml
 
+from coop_cmp import CONFIGS
 from coop_cmp.config import METHODS, Method
 from coop_cmp.config.defaults import check_backbone
 from coop_cmp.config.resolve import resolve
@@ -19,7 +20,6 @@ from coop_cmp.errors import UserError, closest
 from coop_cmp.losses.names import TERMS, split_trainer, twin_of
 from coop_cmp.runs.frame import make_frame
 from coop_cmp.runs.identity import Identity, calibrated, identify, read_identity
-from coop_cmp.runs.own_data import CONFIG, own_config
 from coop_cmp.runs.records import RESULTS_FILE, read_results
 from coop_cmp.runs.run import Run
 from coop_cmp.runs.stored import StoredRun
@@ -28,17 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
-
-
-def find_root() -> Path:
-    """The checkout that holds ``train.py``: the current directory, or the one of this package."""
-    for root in (Path.cwd(), Path(__file__).resolve().parents[2]):
-        if (root / "train.py").is_file():
-            return root
-    raise UserError(
-        f"no train.py in {Path.cwd()}: run this inside a checkout of coop-cmp, or name it "
-        "with --project"
-    )
+OWN_CONFIG = "dataset.yaml"  # of a folder of one's own images, beside its runs
 
 
 @dataclass(frozen=True)
@@ -60,11 +50,11 @@ class State:
 
 @dataclass(frozen=True)
 class Project:
-    """A checkout, the place for output and the root of the data ("" leaves it to the configs)."""
+    """The place for output, the root of the data ("" leaves it to the configs) and the configs."""
 
-    root: Path
     output: Path
     data: str = ""
+    configs: Path = CONFIGS
     _records: dict[Path, tuple[Any, Any]] = field(default_factory=dict, compare=False, repr=False)
 
     def directory(self, run: Run) -> Path:
@@ -74,15 +64,19 @@ class Project:
     @cached_property
     def dataset_names(self) -> dict[str, str]:
         """Registered names by the names of their config files."""
-        names = {file.parent.name: "ImageFolder" for file in self.output.glob(f"*/{CONFIG}")}
-        for file in sorted((self.root / "configs/datasets").glob("*.yaml")):
+        names = {file.parent.name: "ImageFolder" for file in self.output.glob(f"*/{OWN_CONFIG}")}
+        for file in sorted((self.configs / "datasets").glob("*.yaml")):
             content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
             names[file.stem] = str(content.get("DATASET", {}).get("NAME", file.stem))
         return names
 
+    def own_config(self, dataset: str) -> Path:
+        """The config of a folder of one's own images, beside its runs."""
+        return self.output / dataset / OWN_CONFIG
+
     def dataset_config(self, dataset: str) -> Path:
-        """The data set's config; that of a folder of one's own lies beside its runs."""
-        ours, own = self.root / f"configs/datasets/{dataset}.yaml", own_config(self.output, dataset)
+        """The data set's config."""
+        ours, own = self.configs / f"datasets/{dataset}.yaml", self.own_config(dataset)
         return own if own.is_file() and not ours.is_file() else ours
 
     def trainer_config(self, trainer: str, backbone: str) -> Path | None:
@@ -92,10 +86,10 @@ class Project:
         without files uses those of the one whose node it shares, as zero-shot CLIP does CoOp's.
         None for a method that brings its settings itself.
         """
-        method, methods = split_trainer(trainer)[0], declared_methods(self.root)
+        method, methods = split_trainer(trainer)[0], declared_methods()
         node = methods[method].node if method in methods else ""
         names = [method, *(name for name in methods if methods[name].node == node)]
-        folders = (self.root / "configs/trainers" / name for name in names)
+        folders = (self.configs / "trainers" / name for name in names)
         folder = next((folder for folder in folders if folder.is_dir()), None)
         if folder is None:
             return None
@@ -112,11 +106,11 @@ class Project:
                 two runs that would share a directory.
         """
         places: dict[Path, Run] = {}
-        methods = declared_methods(self.root)
+        methods = declared_methods()
         for run in dict.fromkeys(runs):
             for name in filter(None, (run.dataset, run.source)):
                 if name not in self.dataset_names:
-                    folder = self.root / "configs/datasets"
+                    folder = self.configs / "datasets"
                     hint = closest(name, self.dataset_names)
                     raise UserError(f"datasets: {name!r} has no config in {folder}{hint}")
             if split_trainer(run.trainer)[0] not in methods:
@@ -124,7 +118,7 @@ class Project:
                 raise UserError(
                     f"trainers: there is no {run.trainer!r}{closest(run.trainer, known)}"
                 )
-            check_backbone(run.backbone, self.root / "configs/models")
+            check_backbone(run.backbone, self.configs / "models")
             other = places.setdefault(run.path, run)
             if other != run:
                 raise UserError(
@@ -134,14 +128,14 @@ class Project:
             self.identity(run)
 
     def command(self, run: Run) -> list[str]:
-        """The call of ``train.py``, or of the calibrator, without the interpreter."""
+        """The arguments of ``coop-cmp`` that do the run."""
         if plain := run.uncalibrated:
             method, folder = run.calibrator.partition("-")[0], str(self.directory(plain))
             labels = [] if run.labels == "none" else ["--labels", run.labels]
-            return ["-m", "coop_cmp.cli.calibrate", method, folder, *labels]
+            return ["calibrate", method, folder, *labels]
         dataset = self.dataset_config(run.dataset)
         command = [
-            str(self.root / "train.py"),
+            "train",
             *("--trainer", run.trainer),
             *("--backbone", run.backbone),
             *("--seed", str(run.seed)),
@@ -150,7 +144,7 @@ class Project:
         if config := self.trainer_config(run.trainer, run.backbone):
             command += ["--config-file", str(config)]
         command += ["--output-dir", str(self.directory(run))]
-        if self.data and dataset.name != CONFIG:  # such a file knows its folder
+        if self.data and dataset.name != OWN_CONFIG:  # such a file knows its folder
             command += ["--root", self.data]
         if run.training is not None:
             command += ["--eval-only", "--model-dir", str(self.directory(run.training))]
@@ -162,17 +156,17 @@ class Project:
 
     def shell_command(self, run: Run) -> str:
         """The same call for a person to copy."""
-        return shlex.join([Path(sys.executable).name, *self.command(run)])
+        return to_copy(self.command(run))
 
     def identity(self, run: Run) -> Identity:
         """What the run is, by the config files as they are now."""
         if plain := run.uncalibrated:
             return calibrated(self.identity(plain), run.calibrator, run.labels)
-        declared_methods(self.root)
+        declared_methods()
         config = self.trainer_config(run.trainer, run.backbone)
         files = {"--dataset-config-file": self.dataset_config(run.dataset), "--config-file": config}
         found = _identified(
-            *(self.root, run.trainer, run.backbone),
+            *(self.configs, run.trainer, run.backbone),
             tuple((name, str(f), _signature(f)) for name, f in files.items() if f),
             tuple(self._options(run).items()),
         )
@@ -223,8 +217,15 @@ class Project:
         return self._records[path][1]
 
 
+def to_copy(words: Iterable[str]) -> str:
+    """A call of ``coop-cmp`` for a person to copy, which finds configs by their short names."""
+    place = f"{CONFIGS.parent}{os.sep}"
+    short = (w.removeprefix(place) if w.startswith(f"{CONFIGS}{os.sep}") else w for w in words)
+    return shlex.join(["coop-cmp", *short])
+
+
 @lru_cache
-def declared_methods(root: Path) -> Mapping[str, Method]:
+def declared_methods() -> Mapping[str, Method]:
     """The methods, with their settings, which they declare when they are imported."""
     import coop_cmp.trainers  # noqa: F401 - here, since trainers import this room
 
@@ -242,12 +243,13 @@ def _signature(file: Path) -> tuple[int, int, int] | None:
 
 @lru_cache(maxsize=4096)
 def _identified(
-    root: Path,
+    configs: Path,
     trainer: str,
     backbone: str,
     files: tuple[tuple[str, str, Any], ...],
     options: tuple[tuple[str, str], ...],
 ) -> Identity:
-    """What ``train.py`` makes of these files and options, with seed 0; signatures tell changes."""
+    """What a training makes of these files and options, with seed 0; signatures tell changes."""
     given = {"TRAINER.NAME": trainer, "MODEL.BACKBONE.NAME": backbone, "SEED": 0}
-    return identify(resolve(root, {name: file for name, file, _ in files}, given, dict(options)))
+    paths = {name: file for name, file, _ in files}
+    return identify(resolve(configs.parent, paths, given, dict(options)))

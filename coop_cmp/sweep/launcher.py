@@ -12,6 +12,7 @@ from types import FrameType
 from coop_cmp.errors import DATA_ERROR, MISTAKES
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
+from coop_cmp.sweep.devices import environment_for
 from coop_cmp.sweep.failures import Failure, alike, describe_exit, out_of_memory
 from coop_cmp.sweep.lock import RunLock
 from coop_cmp.sweep.process import Attempt, Trial, reject_results, start
@@ -36,6 +37,7 @@ class Settings:
         fork: start runs from this process after importing what they need once.
         redo: replace runs with other settings that are in the way.
         patience: seconds to wait for a run that another process has.
+        program: what Python runs, before the words of a run's command.
     """
 
     devices: tuple[str, ...] = ("cpu",)
@@ -46,6 +48,7 @@ class Settings:
     fork: bool = False
     redo: bool = False
     patience: float = 12 * 3600.0
+    program: tuple[str, ...] = ("-m", "coop_cmp.cli")
 
 
 class Launcher:
@@ -105,9 +108,17 @@ class Launcher:
                     break
                 trial, lock = claimed
                 self.progress.started(trial.run, trial.number)
-                self.active[slot] = start(
-                    self.project, trial, lock, device, self.settings.threads, self.settings.fork
-                )
+                self.active[slot] = self._start(trial, lock, device)
+
+    def _start(self, trial: Trial, lock: RunLock, device: str) -> Attempt:
+        command, *words = self.project.command(trial.run)
+        # Named, so that a device that does not work is an error and not a slow run on another one.
+        # The environment shows a run a single GPU, whose number is then 0.
+        flags = ["--device", device.partition(":")[0], *(["--redo"] if trial.redo else [])]
+        call = [*self.settings.program, command, *flags, *words]
+        directory = self.project.directory(trial.run)
+        environment = environment_for(device, self.settings.threads)
+        return start(trial, lock, device, directory, call, environment, self.settings.fork)
 
     def _claim_next(self, device: str) -> tuple[Trial, RunLock] | None:
         """The next trial that can start now on this device, with its lock."""

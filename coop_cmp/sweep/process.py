@@ -14,13 +14,13 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from coop_cmp.runs.project import Project
+from coop_cmp import CONFIGS, INSTALLED
 from coop_cmp.runs.records import RESULTS_FILE
 from coop_cmp.runs.run import Run
-from coop_cmp.sweep.devices import environment_for
 from coop_cmp.sweep.failures import Failure
 from coop_cmp.sweep.lock import RunLock
 
@@ -48,15 +48,15 @@ class Process(Protocol):
 
 
 class ForkedProcess:
-    """``train.py`` in a fork of this process, which has the slow imports behind it already."""
+    """A Python program in a fork of this process, which has the slow imports behind it already."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: BinaryIO):
+    def __init__(self, call: Sequence[str], environment: Mapping[str, str], log: BinaryIO):
         self.returncode: int | None = None
         sys.stdout.flush()
         sys.stderr.flush()
         self.pid = os.fork()
         if self.pid == 0:
-            os._exit(_run_here(command, environment, log))
+            os._exit(_run_here(call, environment, log))
 
     def poll(self) -> int | None:
         if self.returncode is None:
@@ -76,8 +76,8 @@ class ForkedProcess:
             os.kill(self.pid, number)
 
 
-def _run_here(command: Sequence[str], environment: Mapping[str, str], log: BinaryIO) -> int:
-    """Run a script in this process as ``python script ...`` would, and return its exit code."""
+def _run_here(call: Sequence[str], environment: Mapping[str, str], log: BinaryIO) -> int:
+    """Run what ``python <call>`` would in this process, and return its exit code."""
     code = 1
     try:
         _end_with_parent()
@@ -92,9 +92,12 @@ def _run_here(command: Sequence[str], environment: Mapping[str, str], log: Binar
         sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
         os.environ.clear()
         os.environ.update(environment)
-        sys.argv = list(command)
-        sys.path.insert(0, str(Path(command[0]).parent))
-        runpy.run_path(command[0], run_name="__main__")
+        if call[0] == "-m":
+            sys.argv = list(call[1:])
+            runpy.run_module(call[1], run_name="__main__")
+        else:
+            sys.argv = list(call)
+            runpy.run_path(call[0], run_name="__main__")
         code = 0
     except SystemExit as end:
         if isinstance(end.code, str):
@@ -108,13 +111,24 @@ def _run_here(command: Sequence[str], environment: Mapping[str, str], log: Binar
     return code
 
 
-def import_for_runs(project: Project, threads: int) -> None:
+def import_variables() -> dict[str, str]:
+    """Return the variables with which another Python imports this package and no other.
+
+    In a clone it is found by its path; a yaml.py in the current folder is not imported.
+    """
+    variables = {"PYTHONSAFEPATH": "1"}
+    if not INSTALLED:
+        paths = (str(CONFIGS.parent), os.environ.get("PYTHONPATH"))
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    return variables
+
+
+def import_for_runs(threads: int) -> None:
     """Load what every run needs, so that a forked run has it already.
 
     Nobody looks for garbage among it: forks would copy what they look at.
     """
-    sys.path.insert(0, str(project.root))
-    runpy.run_path(str(project.root / "train.py"), run_name="train")
+    import_module("coop_cmp.cli.train")  # by name, as runs are called by name
     with suppress(ImportError):  # not everybody has it
         import torch.utils.tensorboard
     gc.freeze()
@@ -192,30 +206,30 @@ def reject_results(directory: Path) -> None:
 
 
 def start(
-    project: Project, trial: Trial, lock: RunLock, device: str, threads: int, fork: bool
+    trial: Trial,
+    lock: RunLock,
+    device: str,
+    directory: Path,
+    call: Sequence[str],
+    environment: Mapping[str, str],
+    fork: bool,
 ) -> Attempt:
-    """Start a claimed run; what it prints is added to its log."""
-    directory = project.directory(trial.run)
+    """Start ``python <call>`` for a claimed run; what it prints is added to its log."""
     reject_results(directory)  # a run with results to trust does not get here
-    command = project.command(trial.run)
-    # Named, so that a device that does not work is an error and not a slow run on another one. The
-    # environment shows a run a single GPU, whose number is then 0.
-    command[1:1] = ["--device", device.partition(":")[0], *(["--redo"] if trial.redo else [])]
-    environment = environment_for(device, threads)
     path = directory / LOG
     with open(path, "ab") as log:
         log.write(f"== attempt {trial.number} on {device}\n".encode())
         log.flush()
         process: Process
         if fork:
-            process = ForkedProcess(command, environment, log)
+            process = ForkedProcess(call, environment, log)
         else:
             process = subprocess.Popen(
-                [sys.executable, *command],
+                [sys.executable, *call],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=environment,
+                env={**environment, **import_variables()},
                 pass_fds=(lock.file.fileno(),),
                 preexec_fn=_end_with_parent,
             )

@@ -1,1 +1,1 @@
-"""Behind ``scripts/datasets.sh``: checking the data sets on disk and preparing some of them."""
+"""Behind ``coop-cmp datasets``: checking the data sets on disk and preparing some of them."""

@@ -16,6 +16,7 @@ from dassl.config import get_cfg_default
 from dassl.data.datasets import DATASET_REGISTRY
 from dassl.utils import read_image
 
+from coop_cmp import CONFIGS
 from coop_cmp.config.resolve import extend_cfg, merge_file
 from coop_cmp.errors import UserError, closest
 
@@ -24,7 +25,6 @@ from ..drawn import DrawnDataset
 from ..folder import ImageFolder
 from ..imagenet import WordNetDataset, classname_problems, read_classnames
 
-CONFIGS = Path(__file__).parents[2] / "configs" / "datasets"
 SAMPLE = 64  # images opened per data set unless all are
 
 
@@ -50,7 +50,7 @@ def settings(stem: str, root: str) -> Any:
     """The configuration of a data set, read from ``configs/datasets``."""
     cfg = get_cfg_default()
     extend_cfg(cfg)
-    merge_file(cfg, str(CONFIGS / f"{stem}.yaml"), "data set")
+    merge_file(cfg, str(CONFIGS / "datasets" / f"{stem}.yaml"), "data set")
     cfg.DATASET.ROOT = root
     cfg.DATASET.ALLOW_NEW_SPLIT = stem == "folder"  # as main.sh does with a folder of one's own
     return cfg
@@ -59,7 +59,7 @@ def settings(stem: str, root: str) -> Any:
 def known() -> dict[str, type[FewShotDataset]]:
     """The data sets that have published sizes, by the names of their yaml files."""
     classes = {}
-    for path in sorted(CONFIGS.glob("*.yaml")):
+    for path in sorted((CONFIGS / "datasets").glob("*.yaml")):
         name = settings(path.stem, "").DATASET.NAME
         if name in DATASET_REGISTRY.registered_names():
             cls = DATASET_REGISTRY.get(name)

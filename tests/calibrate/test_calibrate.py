@@ -1,4 +1,4 @@
-"""``python -m coop_cmp.cli.calibrate``: what it finds, what it refuses, and the runs it leaves."""
+"""``coop-cmp calibrate``: what it finds, what it refuses, and the runs it leaves."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import pytest
 
 from coop_cmp import runs as results
 from coop_cmp.calibrate import class_factors, fit_temperature, fit_vector, scale_to_zero_shot
-from coop_cmp.cli.calibrate import main
 from coop_cmp.errors import UserError
 from coop_cmp.runs import read_predictions, read_results
 from coop_cmp.runs.stored import StoredRun
 from tests.calibrate.test_posthoc import sample
+from tests.commands import command
 from tests.made_runs import write_run
+
+main = command("calibrate")
 
 CLASSES = 8
 TEXT = np.random.default_rng(9).normal(size=(4, CLASSES, 6))
@@ -116,15 +118,15 @@ def test_the_result_is_a_run_of_its_own_in_the_frame(output, capsys):
 def test_the_same_again_is_fine_and_another_run_is_not_replaced(output):
     run, place = str(output.folder("plain")), output.root / "mine"
     for _ in range(2):
-        assert main(["temperature", run, "--output", str(place)]) == 0
+        assert main(["temperature", run, "--to", str(place)]) == 0
     with pytest.raises(UserError, match=r"CALIBRATOR.NAME is 'temperature', not 'vector'.*--redo"):
-        main(["vector", run, "--output", str(place)])
-    assert main(["vector", run, "--output", str(place), "--redo"]) == 0
+        main(["vector", run, "--to", str(place)])
+    assert main(["vector", run, "--to", str(place), "--redo"]) == 0
     expected = fit_vector(*scaled(200, 2))(scaled(1000, 1)[0])
     found = read_predictions(place / "predictions.npz").logits
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     with pytest.raises(UserError, match="is the run itself"):
-        main(["vector", run, "--output", run])
+        main(["vector", run, "--to", run])
 
 
 @pytest.mark.parametrize("method", ["vector", "dirichlet", "isotonic", "histogram"])
@@ -219,7 +221,7 @@ def test_labels_that_must_not_be_used_are_refused_with_the_reason(output):
             "must be val, map, crossfit or fixed:T, got 'tests'",
         ),
         (["temperature", "--labels", "crossfit"], r"DATASET.FOLD 1/4 .* found none"),
-        (["temperature", "--runs", "."], "no test of its model on the validation part"),
+        (["temperature", "--output", "."], "no test of its model on the validation part"),
     ],
 )
 def test_wrong_words_are_answered(output, words, message, monkeypatch, tmp_path):

@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coop_cmp.cli.protocols import elsewhere, halves, main, published_settings
+from coop_cmp import cli
+from coop_cmp.cli.base2new import halves
+from coop_cmp.cli.protocols import published_settings
+from coop_cmp.cli.transfer import elsewhere
 from coop_cmp.errors import UserError
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
-from tests.conftest import ROOT
 from tests.made_runs import finish, finish_with
 
 COOP = Run("digits", "CoOp", "GlyphCLIP", shots=8)
@@ -21,7 +23,7 @@ ZERO_SHOT = Run("digits", "ZeroshotCLIP", "GlyphCLIP")
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    return Project(ROOT, tmp_path)
+    return Project(tmp_path)
 
 
 def test_new_classes_are_tested_with_what_the_base_classes_taught(project):
@@ -55,9 +57,9 @@ def test_the_last_column_is_the_harmonic_mean_of_the_means(project, capsys):
         run = Run("digits", "CoOp", "GlyphCLIP", shots=8, seed=seed)
         finish(project, halves(run)["base"], accuracy=base)
         finish(project, halves(run)["new"], accuracy=new)
-    arguments = ["--output", str(project.output), "--project", str(ROOT)]
-    grid = ["--datasets", "digits", "--trainers", "CoOp", "--shots", "8", "--seeds", "1", "2"]
-    assert main(["base2new", *arguments, *grid]) == 0
+    arguments = ["--output", str(project.output)]
+    grid = ["digits", "--trainers", "CoOp", "--shots", "8", "--seeds", "1", "2"]
+    assert cli.dispatch(["base2new", *grid, *arguments]) == 0
     harmonic = 100 * 2 / (1 / 0.85 + 1 / 0.6)
     output = capsys.readouterr().out
     row = next(line for line in output.splitlines() if line.startswith("| CoOp"))
@@ -70,9 +72,9 @@ def test_transfer_tests_the_shifts_and_averages_them(project, capsys):
     accuracies = (0.9, 0.1, 0.2, 0.3, 0.4)
     for accuracy, run in zip(accuracies, elsewhere(COOP, shifts).values(), strict=True):
         finish(project, run, accuracy=accuracy)
-    arguments = ["--output", str(project.output), "--project", str(ROOT)]
-    grid = ["--datasets", "digits", "--trainers", "CoOp", "--shots", "8", "--seeds", "1"]
-    assert main(["transfer", *arguments, *grid]) == 0
+    arguments = ["--output", str(project.output)]
+    grid = ["digits", "--trainers", "CoOp", "--shots", "8", "--seeds", "1"]
+    assert cli.dispatch(["transfer", *grid, *arguments]) == 0
     output = capsys.readouterr().out
     row = next(line for line in output.splitlines() if line.startswith("| CoOp"))
     cells = [cell.strip() for cell in row.split("|")[1:-1]]
@@ -97,9 +99,9 @@ def test_the_change_by_the_penalty_stands_below_each_twin(project, capsys):
             run = Run("digits", trainer, "GlyphCLIP", 8, seed, lam, form)
             for half in halves(run).values():
                 finish_with(project, half, np.full(500, 0.7), rank < rate, accuracy=rate)
-    arguments = ["--output", str(project.output), "--project", str(ROOT)]
-    grid = ["--datasets", "digits", "--trainers", "CoOp", "CoOp_CMP", "--shots", "8"]
-    assert main(["base2new", *arguments, *grid]) == 0
+    arguments = ["--output", str(project.output)]
+    grid = ["digits", "--trainers", "CoOp", "CoOp_CMP", "--shots", "8"]
+    assert cli.dispatch(["base2new", *grid, *arguments]) == 0
     accuracy = capsys.readouterr().out.split("ECE")[0]
     row = next(line for line in accuracy.splitlines() if line.startswith("| by CMP"))
     assert re.findall(r"\+20\.00 \(\+1[5-9]\.\d\d to \+2[0-5]\.\d\d\) \*", row) != []
@@ -107,4 +109,4 @@ def test_the_change_by_the_penalty_stands_below_each_twin(project, capsys):
 
 def test_a_source_without_known_targets_asks_for_them(project):
     with pytest.raises(UserError, match="--targets"):
-        main(["transfer", "--project", str(ROOT), "--datasets", "dtd"])
+        cli.dispatch(["transfer", "dtd"])

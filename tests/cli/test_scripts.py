@@ -1,4 +1,4 @@
-"""The shell scripts: a variable means the same everywhere, and none is ignored."""
+"""The scripts call ``coop-cmp`` with their own arguments, and say how they are used."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ from pathlib import Path
 import pytest
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
+ON_DATASET = ("main.sh", "base2new.sh", "transfer.sh", "lambda.sh")
+OTHERS = sorted(
+    file.name
+    for file in SCRIPTS.glob("*.sh")
+    if file.name not in (*ON_DATASET, "env.sh", "test.sh", "pretrain_glyphclip.sh")
+)
 
 
 def call(script: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -18,45 +24,45 @@ def call(script: str, *words: str, **variables: str) -> subprocess.CompletedProc
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(
-    ("script", "words", "name"),
-    [
-        ("main.sh", ("digits", "8"), "SHOTS"),
-        ("main.sh", ("digits", "8"), "TARGETS"),
-        ("base2new.sh", ("digits", "8"), "TARGETS"),
-        ("lambda.sh", ("digits", "8"), "SHOTS"),
-        ("sweep.sh", ("digits",), "TARGETS"),
-        ("sweep.sh", ("grid.yaml",), "SEEDS"),
-        ("tables.sh", ("list",), "OUTPUT"),
-        ("tables.sh", ("show", "cmp_ablation"), "DEVICE"),
-        ("tables.sh", ("run", "cmp_ablation"), "SEEDS"),
-        ("figures.sh", ("output",), "OUTPUT"),
-    ],
-)
-def test_a_variable_that_a_script_would_ignore_is_refused(script, words, name):
-    end = call(script, *words, **{name: "1"})
-    assert end.returncode == 2
-    assert end.stderr == f"error: {script} does not use {name}; unset it\n"
+@pytest.mark.parametrize("script", ON_DATASET)
+def test_a_script_takes_a_data_set_and_a_number_of_shots(script):
+    usage = f"usage: bash scripts/{script} <dataset> <shots> [options of coop-cmp "
+    shown = call(script, "--help")
+    assert (shown.returncode, shown.stdout.startswith(usage)) == (0, True)
+    assert "--options KEY=VALUE" in shown.stdout
+    for words in ((), ("digits",), ("--shots", "8")):
+        end = call(script, *words)
+        assert (end.returncode, end.stderr.startswith(usage)) == (2, True)
 
 
-@pytest.mark.parametrize("script", ["main.sh", "base2new.sh", "transfer.sh", "lambda.sh"])
-def test_the_weights_have_one_name(script):
-    end = call(script, "digits", "8", LAMBDA="0.1")
-    assert end.returncode == 2
-    assert end.stderr.endswith("does not use LAMBDA; unset it or call it LAMBDAS\n")
+@pytest.mark.parametrize("script", OTHERS)
+def test_a_script_shows_the_help_of_its_command(script):
+    shown = call(script, "--help")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith(f"usage: coop-cmp {script.removesuffix('.sh')} ")
 
 
-def test_the_variables_of_a_script_reach_its_runs(tmp_path):
-    chosen = {"TRAINERS": "CoOp_CMP KgCoOp_CMP", "SEEDS": "4 5", "LAMBDAS": "0.1 0.2"}
-    end = call("main.sh", "digits", "2", "--dry-run", OUTPUT=str(tmp_path), **chosen)
+def test_the_options_of_a_script_reach_its_runs(tmp_path):
+    chosen = (
+        "--trainers",
+        "CoOp_CMP",
+        "KgCoOp_CMP",
+        "--seeds",
+        "4",
+        "5",
+        "--lambdas",
+        "0.1",
+        "0.2",
+    )
+    end = call("main.sh", "digits", "2", *chosen, "--dry-run", "--output", str(tmp_path))
     assert end.returncode == 0, end.stderr
     assert "8 runs, 8 to do" in end.stdout
     assert "digits/KgCoOp_CMP/GlyphCLIP_2shots_lambda0.2/seed5" in end.stdout
 
 
-@pytest.mark.parametrize("script", ["main.sh", "base2new.sh", "transfer.sh", "lambda.sh"])
-def test_a_script_tells_its_options(script):
-    end = call(script, "--help")
-    assert end.returncode == 0
-    assert "--options" in end.stdout
-    assert call(script, "digits").returncode == 2
+def test_the_environment_names_the_data_unless_an_option_does(tmp_path):
+    words = ("eurosat", "1", "--trainers", "CoOp", "--dry-run", "--commands")
+    places = ("--output", str(tmp_path))
+    assert "--root /one " in call("main.sh", *words, *places, DATA="/one").stdout
+    end = call("main.sh", *words, *places, "--data", "/two", DATA="/one")
+    assert "--root /two " in end.stdout

@@ -1,4 +1,4 @@
-"""train.py: CoOp's command line from end to end, and every wrong one."""
+"""``coop-cmp train``: CoOp's command line from end to end, and every wrong one."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
+from coop_cmp import cli
 from coop_cmp.cli import train
 from tests.conftest import ROOT
 
@@ -34,7 +35,7 @@ def call(tiny_weights, data, monkeypatch, capsys):
     def run(*arguments: str) -> tuple[int, str, str]:
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", sys.stdout)  # the logger replaces it
-            code = train.run(["--root", str(data), "--seed", "1", *arguments])
+            code = cli.main(["train", "--root", str(data), "--seed", "1", *arguments])
         return code, *capsys.readouterr()
 
     return run
@@ -130,7 +131,7 @@ def test_epochs_follow_the_number_of_shots(tiny_weights):
     def epochs(*options: str, config: str = "vit_b16") -> int:
         file = str(ROOT / f"configs/trainers/CoOp/{config}.yaml")
         args = ["--trainer", "CoOp", *DIGITS, "--config-file", file, *options]
-        return train.setup_cfg(train.parse_args(args)).OPTIM.MAX_EPOCH
+        return train.setup_cfg(cli.parse(["train", *args])[1]).OPTIM.MAX_EPOCH
 
     expected = {"1": 50, "2": 100, "4": 100, "8": 200, "16": 200, "3": 100, "32": 200, "-1": 200}
     assert {k: epochs("DATASET.NUM_SHOTS", k) for k in expected} == expected

@@ -13,15 +13,18 @@ import pytest
 import torch
 import yaml
 
-from coop_cmp.cli import train
-from coop_cmp.cli.validate import Line, main
+from coop_cmp import cli
+from coop_cmp.cli.validate import Line
 from coop_cmp.errors import UserError
 from coop_cmp.runs import read_predictions, read_results
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from coop_cmp.trainers.checkpoint import learned_digest
+from tests.commands import command
 from tests.conftest import ROOT
 from tests.made_runs import finish
+
+main = command("validate")
 
 EXPECTED = {
     "zero_shot": {
@@ -40,15 +43,15 @@ def validate(tmp_path: Path, monkeypatch, capsys):
     for folder in ("dtd", "eurosat"):
         (tmp_path / "data" / folder).mkdir(parents=True)
     (tmp_path / "expected.yaml").write_text(yaml.safe_dump(EXPECTED))
-    project = Project(ROOT, tmp_path / "out", str(tmp_path / "data"))
+    project = Project(tmp_path / "out", str(tmp_path / "data"))
     finish(project, Run("dtd", "ZeroshotCLIP", "RN50"), accuracy=0.426)
     finish(project, Run("eurosat", "ZeroshotCLIP", "RN50"), accuracy=0.30)
     finish(project, Run("dtd", "CoOp", "RN50", shots=16), accuracy=0.6)
 
     def call(*options: str, digest: str = PUBLISHED) -> tuple[int, str]:
         loaded = SimpleNamespace(digest=digest)
-        monkeypatch.setattr("coop_cmp.clip.load_clip", lambda *arguments: loaded)
-        places = ["--project", str(ROOT), "--output", str(project.output), "--data", project.data]
+        monkeypatch.setattr("coop_cmp.cli.validate.load_clip", lambda *arguments: loaded)
+        places = ["--output", str(project.output), "--data", project.data]
         expected = ["--expected", str(tmp_path / "expected.yaml"), "--backbone", "RN50"]
         return main([*places, *expected, *options]), capsys.readouterr().out
 
@@ -101,7 +104,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", output)
             patch.setattr(sys, "stderr", errors)
-            code = train.run(command[2:])
+            code = cli.main(command[3:])
         return SimpleNamespace(returncode=code, stdout=output.getvalue(), stderr=errors.getvalue())
 
     return run

@@ -78,7 +78,7 @@ def test_every_setting_says_what_it_means_in_a_line() -> None:
 
 def test_the_page_of_settings_is_up_to_date() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "coop_cmp.cli.settings"], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "coop_cmp.cli", "settings"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.stdout.strip(), done.stderr
     assert done.stdout in (ROOT / "docs/settings.md").read_text(encoding="utf-8")

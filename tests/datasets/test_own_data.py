@@ -8,13 +8,22 @@ import pytest
 import yaml
 from PIL import Image
 
-from coop_cmp.cli.sweep import main
 from coop_cmp.config.resolve import resolve
 from coop_cmp.datasets.folder import ImageFolder
-from coop_cmp.datasets.tools.__main__ import main as datasets_command
+from coop_cmp.datasets.own import add_folder, own_name
 from coop_cmp.errors import UserError
-from coop_cmp.runs.own_data import add_folder
+from tests.commands import command
 from tests.conftest import ROOT
+
+datasets_command = command("datasets")
+main = command("sweep")
+
+
+def add(folder: Path, output: Path, template: str = "", names: str = "") -> str:
+    """Make a folder known below an output directory; its name."""
+    name = own_name(folder)
+    add_folder(folder, output / name / "dataset.yaml", template, names)
+    return name
 
 
 @pytest.fixture
@@ -33,7 +42,7 @@ def settings(output: Path) -> dict:
 
 
 def test_class_folders_become_a_data_set_with_a_printed_list(images, tmp_path, capsys):
-    assert add_folder(images, tmp_path / "out") == "my-cats"
+    assert add(images, tmp_path / "out") == "my-cats"
     shown = capsys.readouterr().out.splitlines()
     assert shown[1].split() == ["folder", "name", "prompt"]
     assert shown[2].split() == [*["maine_coon"] * 2, *["a", "photo", "of", "a", "maine", "coon."]]
@@ -45,25 +54,25 @@ def test_class_folders_become_a_data_set_with_a_printed_list(images, tmp_path, c
 def test_names_and_prompt_are_kept_until_others_are_given(images, tmp_path, capsys):
     names = tmp_path / "names.txt"
     names.write_text("maine_coon mix  mixed breed\n\nmaine_coon Maine Coon\n")
-    add_folder(images, tmp_path / "out", "a drawing of a {}.", str(names))
+    add(images, tmp_path / "out", "a drawing of a {}.", str(names))
     assert "a drawing of a mixed breed." in capsys.readouterr().out
-    add_folder(images, tmp_path / "out")
+    add(images, tmp_path / "out")
     assert settings(tmp_path / "out")["CLASSNAMES"] == ["Maine Coon", "mixed breed"]
     assert settings(tmp_path / "out")["TEMPLATE"] == "a drawing of a {}."
-    add_folder(images, tmp_path / "out", "a {}.")
+    add(images, tmp_path / "out", "a {}.")
     assert settings(tmp_path / "out")["TEMPLATE"] == "a {}."
     names.write_text("maine_coon Maine Coon\n")
     with pytest.raises(UserError, match="names no class for the folder 'maine_coon mix'"):
-        add_folder(images, tmp_path / "out", names=str(names))
+        add(images, tmp_path / "out", names=str(names))
     names.write_text("persian Persian\n")
     with pytest.raises(UserError, match="does not begin with a class folder"):
-        add_folder(images, tmp_path / "out", names=str(names))
+        add(images, tmp_path / "out", names=str(names))
 
 
 def test_a_template_without_a_place_for_the_name_is_refused_and_not_kept(images, tmp_path):
-    add_folder(images, tmp_path / "out", "a drawing of a {}.")
+    add(images, tmp_path / "out", "a drawing of a {}.")
     with pytest.raises(UserError, match=r"--template.*one \{\} for the class name"):
-        add_folder(images, tmp_path / "out", "a drawing of a")
+        add(images, tmp_path / "out", "a drawing of a")
     assert settings(tmp_path / "out")["TEMPLATE"] == "a drawing of a {}."
 
 
@@ -80,45 +89,44 @@ def test_a_folder_that_cannot_be_trained_on_is_refused_before_any_run(images, tm
     for file in (images / "maine_coon").iterdir():
         file.unlink()
     with pytest.raises(UserError, match="maine_coon: no images"):
-        add_folder(images, tmp_path / "out")
+        add(images, tmp_path / "out")
     (images / "train").mkdir()
     with pytest.raises(UserError, match="train/ alone"):
-        add_folder(images, tmp_path / "out")
+        add(images, tmp_path / "out")
     (images / "test").mkdir()
     with pytest.raises(UserError, match="expected a folder for each class"):
-        add_folder(images, tmp_path / "out")
+        add(images, tmp_path / "out")
 
 
 def test_two_folders_of_one_name_do_not_share_their_runs(images, tmp_path):
-    add_folder(images, tmp_path / "out")
+    add(images, tmp_path / "out")
     other = tmp_path / "elsewhere"
     other.mkdir()
     images.rename(other / "my cats")
-    add_folder(other / "my cats", tmp_path / "out")  # it has moved
+    add(other / "my cats", tmp_path / "out")  # it has moved
     images.mkdir()
     for name in ("a", "b"):
         (images / name).symlink_to(other / "my cats/maine_coon")
     with pytest.raises(UserError, match="is of another folder"):
-        add_folder(images, tmp_path / "out")
+        add(images, tmp_path / "out")
 
 
 def sweep(*arguments: str) -> int:
-    options = ["--shots", "1", "--seeds", "1", "--dry-run", "--project", str(ROOT)]
-    return main([*options, *arguments])
+    return main([*arguments, "--shots", "1", "--seeds", "1", "--dry-run"])
 
 
 def test_a_sweep_takes_a_folder_and_then_its_name(images, tmp_path, capsys, monkeypatch):
     output = ["--output", str(tmp_path / "out"), "--data", str(tmp_path)]
-    assert sweep("--datasets", str(images), "--backbones", "GlyphCLIP", *output) == 0
+    assert sweep(str(images), "--backbones", "GlyphCLIP", *output) == 0
     assert "open    my-cats/CoOp_CMP/GlyphCLIP_1shots_lambda0.01/seed1" in capsys.readouterr().out
-    assert sweep("--datasets", "my-cats", *output) == 0
+    assert sweep("my-cats", *output) == 0
     assert "open    my-cats/ZeroshotCLIP/ViT-B-16/seed1" in capsys.readouterr().out
     monkeypatch.chdir(tmp_path)
-    assert sweep("--datasets", "my cats", *output) == 0
+    assert sweep("my cats", *output) == 0
     with pytest.raises(UserError, match=r"there is no folder \./nothing"):
-        sweep("--datasets", "./nothing", *output)
+        sweep("./nothing", *output)
     with pytest.raises(UserError, match="are for a folder of your own"):
-        sweep("--datasets", "digits", "--template", "a {}.", *output)
+        sweep("digits", "--template", "a {}.", *output)
 
 
 def test_the_check_takes_a_folder(images, capsys):

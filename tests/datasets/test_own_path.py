@@ -35,9 +35,9 @@ def test_from_a_folder_to_probabilities_with_open_clip_alone(digits, monkeypatch
     (train,) = [b for b in blocks(ROOT / "docs/datasets.md", "bash") if "./cats 4" in b]
     line = next(line for line in train.splitlines() if "main.sh" in line)
     line = line.replace("./cats", "./my_images").replace("{}, a breed of cat", "digit {}")
-    short = "--options OPTIM.MAX_EPOCH=2"
     trainers = "CoOp CoOp_CMP"
-    shown = shell(f"{line} {short}", SEEDS="1", BACKBONE="GlyphCLIP", TRAINERS=trainers)
+    short = f"--options OPTIM.MAX_EPOCH=2 --seeds 1 --backbones GlyphCLIP --trainers {trainers}"
+    shown = shell(f"{line} {short}")
     assert re.search(r"zero +zero +a photo of a digit zero\.", shown)
     table = [line.split("|")[1].strip() for line in shown.splitlines() if line.startswith("| CoOp")]
     assert table == trainers.split()

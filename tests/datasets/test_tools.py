@@ -21,11 +21,13 @@ import coop_cmp.datasets.tools.prepare
 from coop_cmp.clip.prompts import DEFAULT_TEMPLATE, TEMPLATES
 from coop_cmp.datasets.base import Sizes
 from coop_cmp.datasets.oxford_pets import OxfordPets
-from coop_cmp.datasets.tools.__main__ import main
 from coop_cmp.datasets.tools.check import check, known
 from coop_cmp.datasets.tools.prepare import prepare
 from coop_cmp.errors import UserError
+from tests.commands import command
 from tests.datasets.trees import build, pets, write_split, write_text
+
+main = command("datasets", handled=True)
 
 REPOSITORY = Path(__file__).parents[2]
 # The sizes that the CoOp and CoCoOp papers list: classes, train, val, test.
@@ -130,15 +132,15 @@ def test_the_command_shows_a_table_or_json_and_tells_by_its_code(
     small_pets: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = str(small_pets.parent)
-    assert main(["check", "oxford_pets", "--root", root]) == 0
+    assert main(["check", "oxford_pets", "--data", root]) == 0
     assert "oxford_pets  ok" in capsys.readouterr().out
-    assert main(["check", "--root", root, "--json"]) == 0
+    assert main(["check", "--data", root, "--json"]) == 0
     reports = {r["dataset"]: r for r in json.loads(capsys.readouterr().out)}
     assert reports["oxford_pets"]["counts"]["train"] == 24
     assert reports["caltech101"]["state"] == "not found"
-    assert main(["check", "caltech101", "--root", root]) == 1
+    assert main(["check", "caltech101", "--data", root]) == 1
     assert f"no folder {root}/caltech-101" in capsys.readouterr().out
-    assert main(["check", "oxfordpet", "--root", root]) == 2
+    assert main(["check", "oxfordpet", "--data", root]) == 2
     assert 'did you mean "oxford_pets"' in capsys.readouterr().err
 
 
@@ -147,7 +149,7 @@ def test_the_script_runs_from_any_folder(tmp_path: Path) -> None:
     (tmp_path / "datasets").mkdir()
     (tmp_path / "datasets" / "__init__.py").write_text("raise SystemExit('the wrong package')")
     run = subprocess.run(
-        ["bash", str(REPOSITORY / "scripts" / "datasets.sh"), "check", "dtd", "--root", "mine"],
+        ["bash", str(REPOSITORY / "scripts" / "datasets.sh"), "check", "dtd", "--data", "mine"],
         cwd=tmp_path,
         env={**os.environ, "PYTHON": sys.executable},
         capture_output=True,

@@ -19,7 +19,7 @@ from tests.conftest import ROOT
 DIGITS = ("--dataset-config-file", str(ROOT / "configs/datasets/digits.yaml"))
 COOP = ("--config-file", str(ROOT / "configs/trainers/CoOp/glyph.yaml"))
 TRAIN = ("--trainer", "CoOp_CMP", "--backbone", "TinyCLIP", "--seed", "1", *DIGITS, *COOP)
-SWEEP = ("--datasets", "digits", "--shots", "1", "--dry-run", "--output", "{tmp}/out")
+SWEEP = ("digits", "--shots", "1", "--dry-run", "--output", "{tmp}/out")
 FOLDER = ("--dataset-config-file", str(ROOT / "configs/datasets/folder.yaml"), "--root", "{tmp}")
 
 Content = bytes | str | Callable[[Path], None]
@@ -31,7 +31,7 @@ class Case:
 
     Attributes:
         name: What is wrong.
-        program: A key of ``PROGRAMS`` in test_table.py.
+        program: A command of ``coop-cmp``, or ``pretrain``.
         arguments: Of the program.
         words: A regular expression that the last line on stderr matches.
         files: By name below ``{tmp}``: bytes, text, or a function that makes the path.
@@ -185,7 +185,7 @@ GRIDS = [
     grid("an unknown trainer", "{datasets: digits, trainers: CoOpp}", r'did you mean "CoOp'),
     grid("an unknown backbone", "{datasets: digits, backbones: ViT-B/61}", r"ViT-B/61"),
     grid("a tag that leaves", "{datasets: digits, tag: /../../x}", r"tag"),
-    Case("half a quote for Slurm", "sweep", (*SWEEP[:4], *SWEEP[5:], "--slurm", "a='"), r"--slurm"),
+    Case("half a quote for Slurm", "sweep", (*SWEEP[:3], *SWEEP[4:], "--slurm", "a='"), r"--slurm"),
 ]
 IMAGES = [
     images("names that read the same", r"'a b' and 'a_b' read the same",

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coop_cmp.cli import train
+from coop_cmp import cli
 from coop_cmp.config import METHODS, SETTINGS, Setting
 from coop_cmp.errors import MISTAKES
 from tests.conftest import FOLDER
@@ -97,7 +97,7 @@ def call(words: list[str], data: Path, out: Path, capsys: pytest.CaptureFixture[
     short = ["OPTIM.MAX_EPOCH", "1", "DATALOADER.NUM_WORKERS", "0"]
     stdout = sys.stdout
     try:
-        code = train.run([*fixed, "--output-dir", str(out), *words, *short])
+        code = cli.main(["train", *fixed, "--output-dir", str(out), *words, *short])
     finally:
         sys.stdout = stdout  # the logger replaces it
     return code, capsys.readouterr().err.strip()

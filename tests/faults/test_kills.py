@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from coop_cmp.cli import train
+from coop_cmp import cli
 from tests.conftest import FOLDER, SHORT
 
 METHOD = ("--trainer", "CoOp_CMP", "--backbone", "TinyCLIP", "--seed", "1", *FOLDER)
@@ -35,7 +35,7 @@ def start(data: Path, out: Path) -> int:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1), os.dup2(nowhere, 2)
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the end
-        code = train.run([*METHOD, "--root", str(data), "--output-dir", str(out), *OPTIONS])
+        code = cli.main(["train", *METHOD, "--root", str(data), "--output-dir", str(out), *OPTIONS])
     finally:
         os._exit(code)
 

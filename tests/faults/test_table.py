@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from coop_cmp.cli import sweep, train
-from coop_cmp.cli.guarded import guarded
-from coop_cmp.features import store
-from coop_cmp.metrics import __main__ as metrics
+from coop_cmp import cli
 from tests.faults.cases import CASES, Case
 from tools.glyphclip import pretrain
-
-PROGRAMS: dict[str, Callable[[], int]] = {
-    "train": train.run,
-    "metrics": metrics.main,
-    "store": store.main,
-    "sweep": lambda: guarded(sweep.main),
-    "pretrain": lambda: pretrain.main() or 0,
-}
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +34,11 @@ def test_a_fault_ends_in_one_line(case, tiny_weights, data, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     root = ["--root", str(data)] if case.program == "train" else []
     arguments = [argument.replace("{tmp}", str(tmp_path)) for argument in case.arguments]
-    monkeypatch.setattr(sys, "argv", [case.program, *root, *arguments])
+    words = [case.program, *root, *arguments]
+    monkeypatch.setattr(sys, "argv", words)
     monkeypatch.setattr(sys, "stdout", sys.stdout)  # the logger replaces it
     try:
-        code = PROGRAMS[case.program]()
+        code = cli.main(words) if case.program in cli.COMMANDS else pretrain.main()
     except SystemExit as stop:
         code = stop.code
     error = capsys.readouterr().err.strip()

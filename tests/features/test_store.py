@@ -14,7 +14,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from coop_cmp.features.store import SUFFIX, FeatureStore, checksum, main, store_folder
+from coop_cmp.features.store import SUFFIX, FeatureStore, checksum, store_folder
+from tests.commands import command
+
+main = command("store", handled=True)
 
 DESCRIPTION = {"about": "features of 3 images", "tower": "t", "files": "f", "views": [4, 1]}
 FEATURES = torch.arange(12.0).view(3, 4)

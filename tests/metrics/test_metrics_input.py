@@ -11,12 +11,15 @@ import pytest
 import torch
 
 from coop_cmp import metrics
-from coop_cmp.cli.metrics import load_samples, main
+from coop_cmp.cli.metrics import load_samples
 from coop_cmp.errors import UserError
 from coop_cmp.metrics import METRICS, Samples, Weighted, bootstrap, calibration_report
 from coop_cmp.metrics.records import check_keys
 from coop_cmp.runs import write_predictions
+from tests.commands import command
 from tests.metrics.test_metrics import made
+
+main = command("metrics", handled=True)
 
 ROOT = Path(__file__).parents[2]
 GOOD = torch.tensor([[0.7, 0.3], [0.2, 0.8]])

@@ -13,11 +13,13 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import coop_cmp
-from coop_cmp.cli.export import main
 from coop_cmp.errors import UserError
-from coop_cmp.predict.exporter import export
+from coop_cmp.predict.export import export
+from tests.commands import command
 from tests.conftest import ROOT
 from tests.predict.test_predict import SMALL, calibrated
+
+main = command("export")
 
 
 def snippets() -> list[str]:

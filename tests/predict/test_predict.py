@@ -9,17 +9,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from scipy.special import softmax
 
 import coop_cmp
-from coop_cmp.cli.calibrate import main as calibrate
-from coop_cmp.cli.predict import main
 from coop_cmp.errors import UserError
 from coop_cmp.files import write_json
 from coop_cmp.predict.selective import Threshold, choose_threshold
 from tests.blocks import blocks
+from tests.commands import command
 from tests.conftest import ROOT
+
+main = command("predict")
+
+calibrate = command("calibrate")
 
 METHODS = ("CoOp_CMP", "CoCoOp", "ProDA", "MaPLe", "KgCoOp", "CLIPFT", "BPEFT", "TPT")
 SMALL = {
@@ -31,11 +35,11 @@ SMALL = {
 @pytest.mark.parametrize("trainer", METHODS)
 def test_test_images_get_the_logits_of_the_run_itself(trainer, run, pictures, tmp_path):
     expected, _ = run("run", *SMALL.get(trainer, ()), trainer=trainer)
-    answers = coop_cmp.load(tmp_path / "run").predict(pictures / "test")
-    assert answers.classnames == ["cat", "dog", "tree"]
-    assert answers.images[1] == str(pictures / "test/cat/1.png")
-    np.testing.assert_allclose(answers.logits, expected, atol=2e-5)
-    np.testing.assert_allclose(answers.probabilities, softmax(expected, axis=1), atol=2e-5)
+    predicted = coop_cmp.load(tmp_path / "run").predict(pictures / "test")
+    assert predicted.classnames == ["cat", "dog", "tree"]
+    assert predicted.images[1] == str(pictures / "test/cat/1.png")
+    np.testing.assert_allclose(predicted.logits, expected, atol=2e-5)
+    np.testing.assert_allclose(predicted.probabilities, softmax(expected, axis=1), atol=2e-5)
 
 
 @pytest.fixture
@@ -61,8 +65,8 @@ def calibrated(
     trained: Path, folder: Path, method: str = "temperature", labels: str = "fixed:2"
 ) -> Path:
     """What the calibrate command leaves of a run, from the runs beside it."""
-    arguments = [method, str(trained), "--labels", labels, "--output", str(folder)]
-    assert calibrate([*arguments, "--runs", str(trained.parent)]) == 0
+    arguments = [method, str(trained), "--labels", labels, "--to", str(folder)]
+    assert calibrate([*arguments, "--output", str(trained.parent)]) == 0
     return folder
 
 
@@ -127,9 +131,8 @@ def test_the_command_shows_lines_csv_and_json(trained, pictures, capsys):
     name, probability = expected.top(1)[0][0]
     assert len(lines) == 12
     assert f"  {name} {probability:.1%}, " in lines[0]
-    with pytest.raises(SystemExit):
+    with pytest.raises(UserError, match="from 0 to 1, got 80"):
         main([str(trained), images, "--threshold", "80"])
-    assert "from 0 to 1, got 80" in capsys.readouterr().err
     assert main([str(trained), images, "--csv", "--threshold", "0.999"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert len(rows) == 12 * 3
@@ -145,6 +148,17 @@ def test_the_command_shows_lines_csv_and_json(trained, pictures, capsys):
     assert threshold.total == 3
     for row, confidence in zip(listed, expected.confidence, strict=True):
         assert (row["answer"] is not None) == (confidence >= threshold.value)
+
+
+def test_loading_a_run_keeps_the_threads_of_its_caller(trained, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        coop_cmp.load(trained)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("arguments", [["nowhere.png"], ["."]])
@@ -166,5 +180,5 @@ def test_the_pages_lines_for_python_run(trained, pictures):
         page = page.replace(f'"{path}"', repr(str(here)))
     left: dict = {}
     exec(page, left)
-    assert left["answers"].probabilities.shape == (12, 3)
+    assert left["predicted"].probabilities.shape == (12, 3)
     assert left["threshold"].total == 3

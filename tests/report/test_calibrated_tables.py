@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coop_cmp.cli.calibrators import calibrate_runs
+from coop_cmp.cli.calibrate import calibrate_runs
 from coop_cmp.losses.names import TERMS
 from coop_cmp.report.collect import Collector
 from coop_cmp.report.definitions import table
@@ -18,7 +18,6 @@ from coop_cmp.runs import load
 from coop_cmp.runs.pairs import baseline_of
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run, is_zero_shot, with_needs
-from tests.conftest import ROOT
 from tests.made_runs import finish_with
 
 COOP = Run("digits", "CoOp", "GlyphCLIP", 8)
@@ -26,7 +25,7 @@ COOP = Run("digits", "CoOp", "GlyphCLIP", 8)
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    return Project(ROOT, tmp_path)
+    return Project(tmp_path)
 
 
 def test_a_calibrated_run_needs_the_run_its_labels_and_zero_shot_clip():

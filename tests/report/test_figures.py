@@ -22,7 +22,10 @@ from coop_cmp.report.groups import Group, find_predictions, grouped, paired
 from coop_cmp.report.summary import mean_text
 from coop_cmp.runs import Predictions, write_predictions
 from coop_cmp.runs.stored import StoredRun
+from tests.commands import command
 from tests.made_runs import SETTINGS, write_run
+
+main = command("figures", handled=True)
 
 NAMES = [str(i) for i in range(10)]
 
@@ -261,7 +264,7 @@ def test_a_whole_output_directory_is_drawn_into_png_svg_and_pdf(tmp_path, capsys
     broken = tmp_path / "CoOp/broken"
     write_predictions(broken / "predictions.npz", *outputs(), NAMES)
     (broken / "results.json").write_text('{"schema": 9}')
-    assert figures.main([str(tmp_path)]) == 0
+    assert main([str(tmp_path)]) == 0
     captured = capsys.readouterr()
     assert f"left out: {broken / 'results.json'}: schema 9 is unknown" in captured.err
     stems = {
@@ -284,11 +287,11 @@ def test_two_files_of_others_are_compared(tmp_path, capsys):
     for name, scale in (("before", 3.0), ("after", 1.0)):
         write_predictions(tmp_path / f"{name}.npz", *outputs(scale=scale), NAMES)
     sources = [str(tmp_path / "before.npz"), str(tmp_path / "after.npz")]
-    assert figures.main([*sources, "--formats", "svg", "--class", "3"]) == 0
+    assert main([*sources, "--formats", "svg", "--class", "3"]) == 0
     written = capsys.readouterr().out.split()
     assert str(tmp_path / "figures/before_figure1.svg") in written
     first = (tmp_path / "figures/before_figure1.svg").read_bytes()
-    assert figures.main([*sources, "--formats", "svg", "--class", "3"]) == 0
+    assert main([*sources, "--formats", "svg", "--class", "3"]) == 0
     assert (tmp_path / "figures/before_figure1.svg").read_bytes() == first
 
 
@@ -305,10 +308,10 @@ def test_pairs_prefer_the_default_lambda_and_the_ratio(tmp_path):
 
 
 def test_mistakes_are_one_line(tmp_path, capsys, pair):
-    assert figures.main([str(tmp_path / "nothing")]) == 2
+    assert main([str(tmp_path / "nothing")]) == 2
     assert "no such file or directory" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
-    assert figures.main([str(tmp_path / "empty")]) == 2
+    assert main([str(tmp_path / "empty")]) == 2
     assert "no predictions.npz below" in capsys.readouterr().err
     plain, other = alone(*pair)
     with pytest.raises(UserError, match='no class "cat" among 10'):
@@ -380,7 +383,7 @@ def test_groups_without_the_class_named_do_without_figure_one(tmp_path, pair):
 def test_figures_are_as_wide_as_the_columns_of_the_paper(tmp_path, pair):
     sources = [str(run.path.parent) for run in pair]
     options = ["--formats", "svg", "--column-width", "3", "--no-title", "--to", str(tmp_path)]
-    assert figures.main([*sources, *options]) == 0
+    assert main([*sources, *options]) == 0
     (file,) = tmp_path.glob("*_reliability.svg")
     assert ElementTree.parse(file).getroot().get("width") == "432pt"  # two columns of 3 inches
     assert "GlyphCLIP" not in file.read_text()

@@ -11,8 +11,7 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from coop_cmp.cli import train
-from coop_cmp.cli.report import main
+from coop_cmp import cli
 from coop_cmp.errors import UserError
 from coop_cmp.report.groups import grouped
 from coop_cmp.report.page.build import SCRIPTS, build, packed
@@ -23,8 +22,11 @@ from coop_cmp.report.page.rows import rows_of
 from coop_cmp.runs import Comparer, Identity, Predictions, claim, load, read_predictions
 from coop_cmp.runs.frame import find_runs
 from coop_cmp.runs.identity import read_command
+from tests.commands import command
 from tests.made_runs import SETTINGS
 from tests.page_runs import CLASSES, NASTY, settings_of, store_many, store_run
+
+main = command("report")
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +196,7 @@ def test_the_command_of_another_seed_changes_seed_and_places(tmp_path, monkeypat
     claim(folder, Identity(SETTINGS))
     place, command = with_seed(str(folder), 1, 7)
     assert place == str(tmp_path / "test/seed7")
-    args = train.parse_args(shlex.split(command)[2:])
+    args = cli.parse(["train", *shlex.split(command)[2:]])[1]
     assert (args.seed, args.output_dir) == (7, place)
     assert args.model_dir == str(tmp_path / "trained/seed7")
     assert args.opts == ["OPTIM.LR", "0.5"]

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coop_cmp.cli.tables import main
 from coop_cmp.errors import UserError
 from coop_cmp.report.collect import Collector, Value
 from coop_cmp.report.definitions import TITLES, names, table
@@ -23,7 +22,10 @@ from coop_cmp.report.render import Renderer
 from coop_cmp.runs import Difference, stored
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
+from tests.commands import command
 from tests.made_runs import finish, finish_with
+
+main = command("tables")
 
 PAPER_SHA256 = "7601a7e897aefe5e4a98fc704a2c0ada8bb644a17263f9910b3749d69f227b71"
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -31,7 +33,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    return Project(REPOSITORY, tmp_path / "output")
+    return Project(tmp_path / "output")
 
 
 def write_run(project: Project, run: Run, **metrics: float) -> None:
@@ -44,7 +46,7 @@ def runs_of(name: str, trainer: str, dataset: str) -> list[Run]:
 
 
 def show(project: Project, name: str, capsys: pytest.CaptureFixture[str], *more: str) -> str:
-    words = ["show", name, "--project", str(project.root), "--output", str(project.output), *more]
+    words = ["show", name, "--output", str(project.output), *more]
     assert main(words) == 0
     return capsys.readouterr().out
 
@@ -330,7 +332,7 @@ def test_csv_of_several_tables_is_one_file_and_its_warnings_go_elsewhere(project
     refused = runs_of("cmp_ablation", "CLIPFT", "imagenet")[0]
     finish(project, replace(refused, options=(("TEST.N_BINS", "15"),)))
     file = project.directory(refused)
-    places = ["--project", str(project.root), "--output", str(project.output)]
+    places = ["--output", str(project.output)]
     assert main(["show", "cmp_ablation", "figure1", "--format", "csv", *places]) == 0
     out, err = capsys.readouterr()
     rows = list(csv.DictReader(out.splitlines()))
@@ -343,7 +345,7 @@ def test_csv_of_several_tables_is_one_file_and_its_warnings_go_elsewhere(project
 
 def test_a_dry_run_counts_the_runs_of_a_table(project, capsys):
     words = ["run", "calibration_metrics", "--trainers", "ZeroshotCLIP", "CoOp", "--dry-run"]
-    assert main([*words, "--project", str(REPOSITORY), "--output", str(project.output)]) == 0
+    assert main([*words, "--output", str(project.output)]) == 0
     # 11 zero-shot runs and 11 data sets x 3 seeds
     assert "44 runs, 44 to do" in capsys.readouterr().out
 
@@ -357,7 +359,7 @@ def test_a_dry_run_counts_the_runs_of_a_table(project, capsys):
     ],
 )
 def test_a_filter_that_names_nothing_of_the_table_is_refused(project, filters, message):
-    words = ["run", "cmp_ablation", "--project", str(REPOSITORY), "--output", str(project.output)]
+    words = ["run", "cmp_ablation", "--output", str(project.output)]
     with pytest.raises(UserError, match=message):
         main([*words, *filters])
 
@@ -365,18 +367,18 @@ def test_a_filter_that_names_nothing_of_the_table_is_refused(project, filters, m
 def test_filters_that_leave_nothing_together_are_refused(project):
     words = ["run", "cmp_ablation", "figure1", "--trainers", "CLIPFT", "--datasets", "cifar10"]
     with pytest.raises(UserError, match="together leave no run of cmp_ablation, figure1"):
-        main([*words, "--project", str(REPOSITORY), "--output", str(project.output)])
+        main([*words, "--output", str(project.output)])
 
 
 def test_a_filter_of_shots_keeps_zero_shot_runs(project, capsys):
     words = ["run", "fewshot_vertical", "--trainers", "ZeroshotCLIP", "--shots", "1", "--dry-run"]
-    assert main([*words, "--project", str(REPOSITORY), "--output", str(project.output)]) == 0
+    assert main([*words, "--output", str(project.output)]) == 0
     assert "11 runs, 11 to do" in capsys.readouterr().out
 
 
 def test_all_is_every_table_of_the_paper_and_figure_1(project, capsys):
     words = ["run", "all", "--dry-run", "--output", str(project.output)]
-    assert main([*words, "--project", str(REPOSITORY)]) == 0
+    assert main([*words]) == 0
     text = capsys.readouterr().out
     assert "2237 runs, 2237 to do" in text, "docs/reproducing.md says so"
     assert "cifar10/CoOp_CMP" in text
@@ -433,6 +435,6 @@ def test_runs_that_several_tables_share_are_read_once(project, capsys, monkeypat
     read: list[Path] = []
     plain = stored.read_outcomes
     monkeypatch.setattr(stored, "read_outcomes", lambda path: read.append(path) or plain(path))
-    words = ["--project", str(project.root), "--output", str(project.output)]
+    words = ["--output", str(project.output)]
     assert main(["show", "cmp_ablation", "cmp_ablation", *words]) == 0
     assert len(read) == len(set(read)) == 6

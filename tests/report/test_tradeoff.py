@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from coop_cmp.cli.tables import main
 from coop_cmp.errors import UserError
 from coop_cmp.report.collect import Value
 from coop_cmp.report.definitions import table
 from coop_cmp.report.tradeoff import Point, draw_tradeoff, panels, save_tradeoff, tradeoff_figure
 from coop_cmp.runs.compare import Difference
-from tests.conftest import ROOT
+from tests.commands import command
+
+main = command("tables")
 
 TABLE = table("embedded_calibrators", (1,))
 
@@ -81,7 +82,7 @@ def test_points_that_are_all_far_from_each_other_are_drawn():
 )
 def test_a_picture_that_cannot_be_is_refused_before_anything_is_read(tmp_path, words, reason):
     with pytest.raises(UserError, match=reason):
-        main(["show", "--project", str(ROOT), "--output", str(tmp_path), *words])
+        main(["show", "--output", str(tmp_path), *words])
 
 
 def test_a_table_without_both_is_refused():

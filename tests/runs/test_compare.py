@@ -16,7 +16,6 @@ from coop_cmp.runs.compare import interval
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from coop_cmp.runs.stored import StoredRun
-from tests.conftest import ROOT
 from tests.made_runs import finish_with
 
 
@@ -88,7 +87,7 @@ def test_holms_correction_against_a_case_by_hand():
 
 def test_shifts_of_the_same_pictures_are_drawn_together(tmp_path):
     """Where both shifts fail on the same pictures, a mean over shifts is no surer than one."""
-    project = Project(ROOT, tmp_path)
+    project = Project(tmp_path)
     random = np.random.default_rng(0)
     better = random.random(300) < 0.5
 
@@ -117,7 +116,7 @@ def test_shifts_of_the_same_pictures_are_drawn_together(tmp_path):
 
 
 def test_runs_on_other_images_are_not_compared(tmp_path):
-    project = Project(ROOT, tmp_path)
+    project = Project(tmp_path)
     rows = []
     for run, names in (
         (Run("digits", "CoOp", "GlyphCLIP", 8), ["a", "b"]),
@@ -134,7 +133,7 @@ def test_the_interval_of_a_value_is_made_of_the_bins_of_the_run(tmp_path, n_bins
     random = np.random.default_rng(0)
     confidence = random.uniform(0.55, 0.99, 200)
     options = (("TEST.N_BINS", str(n_bins)), ("TEST.BIN_CLOSED", closed))
-    run, project = Run("digits", "CoOp", "GlyphCLIP", 8, options=options), Project(ROOT, tmp_path)
+    run, project = Run("digits", "CoOp", "GlyphCLIP", 8, options=options), Project(tmp_path)
     finish_with(project, run, confidence, random.random(200) < confidence)
     row = project.frame([run]).to_dict("records")[0]
     stored = StoredRun.of(row["directory"])

@@ -9,20 +9,21 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from coop_cmp.cli.results import main
 from coop_cmp.errors import UserError
 from coop_cmp.runs import load
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
-from tests.conftest import ROOT
+from tests.commands import command
 from tests.made_runs import finish
+
+main = command("results")
 
 RUN = Run("digits", "CoOp_CMP", "GlyphCLIP", 8, 2, 0.05, "log")
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    project = Project(ROOT, tmp_path)
+    project = Project(tmp_path)
     finish(project, RUN, accuracy=0.8, ece=0.1)
     finish(project, replace(RUN, dataset="digits_blur", source="digits"), accuracy=0.6)
     finish(project, Run("digits", "ZeroshotCLIP", "GlyphCLIP"), accuracy=0.7)

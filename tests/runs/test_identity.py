@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 
 import coop_cmp.trainers  # noqa: F401 - declares them
-from coop_cmp.cli.train import evaluated, parse_args, setup_cfg
+from coop_cmp import cli
+from coop_cmp.cli.train import evaluated, setup_cfg
 from coop_cmp.config.resolve import pairs
 from coop_cmp.errors import UserError
 from coop_cmp.runs import Identity, claim, identify, read_identity
 from coop_cmp.runs.identity import flatten
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
-from tests.conftest import ROOT
 
 RUN = Run("digits", "CoOp_CMP", "GlyphCLIP", 8, 2, 0.05, "log")
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    return Project(ROOT, tmp_path)
+    return Project(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def project(tmp_path: Path) -> Project:
 def test_a_sweep_and_train_py_agree_on_what_a_run_is(project, run):
     if run.training:
         claim(project.directory(run.training), project.identity(run.training))
-    args = parse_args(project.command(run)[1:])
+    args = cli.parse(project.command(run))[1]
     ours = identify(flatten(cfg := setup_cfg(args)), evaluated(args, cfg))
     assert ours.differences(project.identity(run)) == []
     assert ours.as_record() == project.identity(run).as_record()

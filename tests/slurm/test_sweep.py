@@ -13,12 +13,19 @@ from pathlib import Path
 
 import pytest
 
+from coop_cmp import CONFIGS
 from coop_cmp.runs.grid import Grid
-from coop_cmp.runs.project import Project
-from coop_cmp.sweep.launcher import Settings
 from coop_cmp.sweep.slurm.submission import submit
 from tests.slurm.cluster import NODE, Cluster
-from tests.sweep.conftest import FAKE_TRAIN, behave, calls, start_sweep, wait_until
+from tests.sweep.fake import (
+    FAKE_TRAIN,
+    behave,
+    calls,
+    project_of,
+    settings_of,
+    start_sweep,
+    wait_until,
+)
 
 ONE = ("--slurm", "cpus_per_task=1", "--jobs", "8")
 SEED = "digits/CoOp/GlyphCLIP_8shots/seed{}"
@@ -52,8 +59,7 @@ def limited(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """
     folder = tmp_path_factory.mktemp("limited")
     (folder / "train.py").write_text(FAKE_TRAIN)
-    for name in ("trainers", "configs"):
-        (folder / name).symlink_to(Path(__file__).parents[2] / name)
+    (folder / "configs").symlink_to(CONFIGS)
     behave(folder, {1: ["hang", "good"]})
     code, _ = sweep(folder, "--seeds", "1", "--slurm", "time=1 signal=B:USR2@55", "--detach")
     assert code == 0
@@ -135,8 +141,8 @@ def test_jobs_go_on_when_their_submitter_is_killed_and_are_found_again(root):
 
 
 def test_jobs_whose_submitter_was_killed_before_it_let_them_start_are_released(root):
-    project, runs = Project(root, root / "output"), Grid(("digits",), ("CoOp",), seeds=(1,)).runs()
-    record, _ = submit(project, Settings(), [runs], {}, 1)
+    project, runs = project_of(root), Grid(("digits",), ("CoOp",), seeds=(1,)).runs()
+    record, _ = submit(project, settings_of(root), [runs], {}, 1)
     code, _ = sweep(root, "--seeds", "1", *ONE, "--detach")
     assert code == 0
     assert calls(root) == []

@@ -1,173 +1,29 @@
-"""A project with a small train.py that writes results the way the real one does."""
+"""A folder with a small train.py and configs for sweeps."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 import coop_cmp.datasets
 import coop_cmp.trainers  # noqa: F401 - declares them
-from coop_cmp.config import METHODS, SETTINGS
-
-# Behaves as the file "behaviour.json" beside it says, by the run's seed: a list of what to do at
-# each call, the last for all later calls. Adds a line to "calls.txt" per call.
-FAKE_TRAIN = """
-import argparse, json, os, signal, sys, time
-from pathlib import Path
-from coop_cmp.config.resolve import pairs, resolve
-from coop_cmp.errors import UserError
-from coop_cmp.runs.identity import claim, flatten, identify, read_identity
-from coop_cmp.runs.records import REQUIRED_METRICS
-from coop_cmp.config import METHODS, SETTINGS, Method, Setting
-
-# What the trainers declare, without importing them, which takes seconds.
-declared = json.loads(Path(__file__).with_name("declared.json").read_text())
-for key, (default, free) in declared["settings"].items():
-    SETTINGS.setdefault(key, Setting(kind=type(default), default=default, free=free))
-METHODS |= {method["name"]: Method(**method) for method in declared["methods"]}
-
-def main():
-    parser = argparse.ArgumentParser()
-    for name in ("trainer", "backbone", "dataset-config-file", "config-file", "output-dir",
-                 "model-dir", "root", "device"):
-        parser.add_argument(f"--{name}", default="")
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--eval-only", action="store_true")
-    parser.add_argument("--redo", action="store_true")
-    parser.add_argument("opts", nargs=argparse.REMAINDER)
-    args = parser.parse_args()
-    opts = pairs(args.opts)
-    out, here = Path(args.output_dir), Path(__file__).parent
-    with open(here / "calls.txt", "a") as file:
-        file.write(f"{out}\\n")
-    calls = (here / "calls.txt").read_text().splitlines().count(str(out))
-    steps = json.loads((here / "behaviour.json").read_text()).get(str(args.seed), ["good"])
-    step = steps[min(calls, len(steps)) - 1]
-    gpu = os.environ.get("CUDA_VISIBLE_DEVICES")
-    print("epoch [1/2] of", step, "threads", os.environ.get("OMP_NUM_THREADS"),
-          "on", args.device, "of", repr(gpu))
-    if args.eval_only and not (Path(args.model_dir) / "results.json").exists():
-        sys.exit("evaluated before it was trained")
-    files = {"--dataset-config-file": args.dataset_config_file, "--config-file": args.config_file}
-    given = {"TRAINER.NAME": args.trainer, "MODEL.BACKBONE.NAME": args.backbone, "SEED": args.seed}
-    tested = read_identity(args.model_dir) if args.eval_only else None
-    identity = identify(flatten(resolve(here, files, given, opts)),
-                        tested.as_training() if tested else None)
-    try:
-        claim(out, identity, args.redo)
-    except UserError as error:
-        print(error)
-        sys.exit(2)
-    if step == f"crash on {gpu}" or step == "crash": raise RuntimeError("the loss exploded")
-    if step == "memory" and (calls == 1 or list(here.glob("active*"))):
-        raise MemoryError("CUDA out of memory")
-    if step == "user error": print("error: no such folder"); sys.exit(2)
-    if step == f"data error on {out.relative_to(here / 'output').parts[0]}": sys.exit(65)
-    if step == "io error": sys.exit(74)
-    if step == "die": os.kill(os.getpid(), signal.SIGKILL)
-    if step == "hang": time.sleep(60)
-    if step == "slow":
-        (here / f"active{args.seed}").touch()
-        time.sleep(0.7)
-        (here / f"active{args.seed}").unlink()
-    if step == "edit": (here / "configs/trainers/CoOp/glyph.yaml").write_text("OPTIM: {LR: 0.5}")
-    if step == "nothing": return
-    twin = args.trainer.endswith("_CMP")
-    accuracy = 0.5 + args.seed / 100 + 0.1 * twin + 0.01 * ("TEST.SPLIT" in opts)
-    if step == "nan": accuracy = float("nan")
-    model = Path(args.model_dir, "model.txt") if args.eval_only else out / "model.txt"
-    if not args.eval_only: model.write_text(f"learned at call {calls}")
-    results = {
-        "schema": 99 if step == "schema" else 2, **identity.as_record(),
-        "weights": {"name": "none", "digest": "0"}, "checkpoint": model.read_text(),
-        "images": "val" if "TEST.SPLIT" in opts else "test",
-        "metrics": {name: accuracy / (i + 1) for i, name in enumerate(REQUIRED_METRICS)},
-        "sizes": {"classes": 10, "train": 80, "test": 40 if "TEST.SPLIT" in opts else 100,
-                  "trainable": int(not args.trainer.startswith("Zeroshot"))},
-        "seconds": {"total": 2.0, "test": 1.0}, "machine": {}, "versions": {}, "commit": None,
-        "notes": [],
-    }
-    text = json.dumps(results)
-    (out / "results.json").write_text(text[:40] if step == "garbage" else text)
-    if step == "late crash": raise RuntimeError("the driver went away")
-    if step == "late hang": time.sleep(60)
-
-if __name__ == "__main__":
-    main()
-"""
+from coop_cmp import CONFIGS
+from tests.sweep.fake import FAKE_TRAIN, behave
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     (tmp_path / "train.py").write_text(FAKE_TRAIN)
-    (tmp_path / "trainers").symlink_to(Path(__file__).parents[2] / "trainers")
     for name in ("digits", "digits_noise", "food101"):
         file = tmp_path / "configs/datasets" / f"{name}.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"DATASET:\n  NAME: {name.capitalize()}\n")
     (tmp_path / "configs").mkdir(exist_ok=True)
-    models = Path(__file__).parents[2] / "configs/models"
-    (tmp_path / "configs/models").symlink_to(models)
+    (tmp_path / "configs/models").symlink_to(CONFIGS / "models")
     for name in ("glyph", "vit_b16", "rn50"):
         file = tmp_path / "configs/trainers/CoOp" / f"{name}.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("")
-    declared = {
-        "settings": {key: (setting.default, setting.free) for key, setting in SETTINGS.items()},
-        "methods": [asdict(method) for method in METHODS.values()],
-    }
-    (tmp_path / "declared.json").write_text(json.dumps(declared))
     behave(tmp_path, {})
     return tmp_path
-
-
-def behave(root: Path, steps: dict[int, list[str]]) -> None:
-    (root / "behaviour.json").write_text(json.dumps(steps))
-
-
-def arguments(root: Path, *more: str) -> list[str]:
-    words = ["--project", str(root), "--output", str(root / "output"), "--datasets", "digits"]
-    return [*words, "--trainers", "CoOp", "--jobs", "2", "--no-fork", *more]
-
-
-def calls(root: Path) -> list[str]:
-    file = root / "calls.txt"
-    lines = file.read_text().splitlines() if file.exists() else []
-    return sorted(Path(line).relative_to(root / "output").as_posix() for line in lines)
-
-
-def start_sweep(root: Path, *more: str, ignore: int | None = None) -> subprocess.Popen[str]:
-    """A sweep in a process group of its own."""
-
-    def set_signals() -> None:
-        # Tests that run in the background may have inherited an ignored Ctrl-C.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        if ignore is not None:
-            signal.signal(ignore, signal.SIG_IGN)
-
-    command = [sys.executable, "-m", "coop_cmp.cli.sweep", *arguments(root, *more)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(
-        command,
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=set_signals,
-        start_new_session=True,
-    )
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)

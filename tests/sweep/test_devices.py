@@ -8,12 +8,10 @@ import re
 import pytest
 
 import coop_cmp.datasets  # noqa: F401 - registers them
-from coop_cmp.cli.sweep import main
 from coop_cmp.errors import UserError
-from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from coop_cmp.sweep.devices import environment_for, visible_gpus
-from tests.sweep.conftest import arguments, calls
+from tests.sweep.fake import arguments, calls, main, project_of
 
 
 def test_devices_become_visible_devices(monkeypatch):
@@ -64,7 +62,7 @@ def test_runs_are_told_their_device_so_that_none_falls_back_to_another(root, thr
     seen = sorted(re.findall(r"on (\w+) of ('.*')", "".join(log.read_text() for log in logs)))
     assert seen == [("cpu", "''"), ("cuda", "'2'")]
     run = Run("digits", "CoOp", "GlyphCLIP", 8)
-    assert "--device" not in Project(root, root / "output").command(run), "nor in what people copy"
+    assert "--device" not in project_of(root).command(run), "nor in what people copy"
 
 
 def test_a_device_that_does_not_exist_is_refused(root):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 import coop_cmp.datasets  # noqa: F401 - registers them
-from coop_cmp.cli.sweep import main
 from coop_cmp.errors import UserError
 from coop_cmp.runs.grid import Grid, parse_grid
-from tests.sweep.conftest import arguments, calls
+from tests.sweep.fake import arguments, calls, main
 
 
 def test_a_grid_expands_into_every_combination_once_with_stable_directories():
@@ -62,7 +61,7 @@ def test_a_mistake_in_a_grid_is_named(entry, message):
 
 def test_an_unknown_data_set_or_trainer_is_found_before_anything_runs(root):
     with pytest.raises(UserError, match='did you mean "digits"'):
-        main([*arguments(root), "--datasets", "digit"])
+        main(arguments(root, datasets=("digit",)))
     with pytest.raises(UserError, match='did you mean "CoOp_CMP"'):
         main([*arguments(root), "--trainers", "CoOp", "CoOpCMP"])
     assert calls(root) == []

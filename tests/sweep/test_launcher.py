@@ -11,12 +11,10 @@ import sys
 import pytest
 
 import coop_cmp.datasets  # noqa: F401 - registers them
-from coop_cmp.cli.sweep import main
-from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from coop_cmp.sweep.lock import RunLock
 from coop_cmp.sweep.process import ForkedProcess
-from tests.sweep.conftest import arguments, behave, calls, start_sweep, wait_until
+from tests.sweep.fake import arguments, behave, calls, main, project_of, start_sweep, wait_until
 
 
 def test_a_sweep_runs_each_run_once_and_ends_with_means_and_deviations(root, capsys):
@@ -97,7 +95,7 @@ def test_results_of_a_run_that_failed_after_writing_them_stay_out_of_the_table(r
     assert "seed1: ended with exit code 1" in err
     assert "seed2: ended at its time limit" in err
     assert "| CoOp      | 3       |" in out
-    project = Project(root, root / "output")
+    project = project_of(root)
     for seed, kind in ((1, "open"), (2, "open"), (3, "done")):
         run = Run("digits", "CoOp", "GlyphCLIP", 8, seed)
         assert project.state(run).kind == kind
@@ -252,6 +250,6 @@ def test_a_mistake_is_not_made_again_with_other_seeds(root, capsys):
 def test_a_mistake_in_a_data_set_ends_its_runs_at_once_and_no_others(root, capsys):
     behave(root, {1: ["data error on digits", "good"]})
     more = ("--trainers", "CoOp", "CoOp_CMP", "--shots", "8", "4", "--jobs", "1", "--seeds", "1")
-    assert main(arguments(root, "--datasets", "digits", "food101", *more)) == 1
+    assert main(arguments(root, *more, datasets=("digits", "food101"))) == 1
     assert [call.split("/")[0] for call in calls(root)] == ["digits", *["food101"] * 4]
     assert "a mistake in the data set" in capsys.readouterr().err

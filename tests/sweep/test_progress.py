@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import io
 import re
-import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import coop_cmp.datasets  # noqa: F401 - registers them
-from coop_cmp.cli.sweep import main
 from coop_cmp.report.summary import mean_text, summary
 from coop_cmp.runs.grid import Grid
 from coop_cmp.runs.project import Project
@@ -22,9 +19,8 @@ from coop_cmp.runs.run import Run
 from coop_cmp.sweep.process import Attempt, Trial
 from coop_cmp.sweep.progress import Progress
 from coop_cmp.sweep.timing import Estimator, duration, kind_of
-from tests.conftest import ROOT
 from tests.made_runs import finish, finish_with
-from tests.sweep.conftest import arguments, behave, calls
+from tests.sweep.fake import arguments, behave, calls, main
 
 
 def test_a_dry_run_lists_what_is_done_and_estimates_the_rest(root, capsys):
@@ -35,15 +31,6 @@ def test_a_dry_run_lists_what_is_done_and_estimates_the_rest(root, capsys):
     assert [line.split()[0] for line in lines] == ["done", "open", "open", "3"]
     assert lines[-1] == "3 runs, 2 to do; time: 4 s"
     assert len(calls(root)) == 1
-
-
-@pytest.mark.parametrize(
-    "words", [[], ["--help"], ["--dry-run"], ["a.yaml", "b.yaml"], ["digits", "a.yaml"]]
-)
-def test_the_sweep_script_says_how_it_is_used(words):
-    script = Path(__file__).parents[2] / "scripts/sweep.sh"
-    end = subprocess.run(["bash", script, *words], capture_output=True, text=True, check=False)
-    assert (end.returncode, end.stderr[:31]) == (2, "usage: bash scripts/sweep.sh <d")
 
 
 class Terminal(io.StringIO):
@@ -117,7 +104,7 @@ def test_one_seed_has_no_deviation_and_varying_settings_get_a_column(tmp_path):
     assert mean_text([0.5]) == "50.00"
     assert mean_text([0.5, 0.52]) == "51.00 ± 1.41"
     assert mean_text([0.5, 0.52], "nll") == "0.510 ± 0.014"
-    project = Project(ROOT, tmp_path)
+    project = Project(tmp_path)
     runs = Grid(("digits",), ("CoOp",), shots=(1, 2), seeds=(1,)).runs()
     for run in runs:
         finish(project, run)
@@ -127,7 +114,7 @@ def test_one_seed_has_no_deviation_and_varying_settings_get_a_column(tmp_path):
 
 
 def test_runs_with_other_options_get_a_row_of_their_own_that_says_so(tmp_path):
-    project = Project(ROOT, tmp_path)
+    project = Project(tmp_path)
     plain = Run("digits", "CoOp", "GlyphCLIP", 8)
     other = replace(plain, options=(("OPTIM.LR", "0.5"),), tag="fast")
     for seed in (1, 2):
@@ -142,7 +129,7 @@ def test_runs_with_other_options_get_a_row_of_their_own_that_says_so(tmp_path):
 
 
 def test_the_change_by_the_penalty_has_an_interval(tmp_path):
-    project = Project(ROOT, tmp_path)
+    project = Project(tmp_path)
     rank = np.random.default_rng(0).permutation(400) / 400
     runs = Grid(("digits",), ("CoOp", "CoOp_CMP")).runs()
     for run in runs:

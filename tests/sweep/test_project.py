@@ -1,4 +1,4 @@
-"""coop_cmp/sweep/project.py: how runs are called, and which results are theirs."""
+"""coop_cmp/runs/project.py: how runs are called, and which results are theirs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ import yaml
 
 import coop_cmp.datasets
 import coop_cmp.trainers  # noqa: F401 - declares them
-from coop_cmp.cli.sweep import main
+from coop_cmp import CONFIGS
+from coop_cmp.cli.train import find_config
 from coop_cmp.config import METHODS
 from coop_cmp.errors import UserError
 from coop_cmp.runs.grid import read_grids
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from tests.made_runs import finish
-from tests.sweep.conftest import arguments, behave, calls
+from tests.sweep.fake import arguments, behave, calls, main, project_of
 
 
 def test_a_grid_file_may_hold_several_grids_and_the_command_line_replaces_axes(tmp_path):
@@ -33,7 +34,7 @@ def test_a_grid_file_may_hold_several_grids_and_the_command_line_replaces_axes(t
 
 
 def test_the_command_passes_everything_that_makes_the_run_what_it_is(root):
-    project = Project(root, root / "output", data="/data")
+    project = project_of(root, "/data")
     run = Run("food101", "CoOp_CMP", "ViT-B/32", 4, 2, 0.001, "log", options=(("OPTIM.LR", "0.1"),))
     words = " ".join(project.command(run))
     assert f"--config-file {root}/configs/trainers/CoOp/vit_b16.yaml" in words
@@ -52,20 +53,33 @@ def test_the_command_passes_everything_that_makes_the_run_what_it_is(root):
 def test_a_lambda_keeps_all_its_digits(root, lam, text):
     run = Run("digits", "CoOp_CMP", "GlyphCLIP", 8, 1, lam, "ratio")
     assert run.setting == f"GlyphCLIP_8shots_lambda{text}"
-    command = Project(root, root / "output").command(run)
+    command = project_of(root).command(run)
     assert command[command.index("TRAINER.CMP.LAMBDA") + 1] == text
     assert main(arguments(root, "--seeds", "1", "--trainers", "CoOp_CMP", "--lambdas", text)) == 0
 
 
 def test_a_command_to_copy_survives_the_shell(root):
-    project = Project(root, root / "output", data="/my data")
+    project = Project(root / "output", "/my data", root / "configs")
     run = Run("digits", "CoOp", "GlyphCLIP", 8, options=(("INPUT.TRANSFORMS", "['a', 'b']"),))
-    assert shlex.split(project.shell_command(run))[1:] == project.command(run)
+    assert shlex.split(project.shell_command(run)) == ["coop-cmp", *project.command(run)]
+
+
+def test_a_command_to_copy_names_our_configs_shortly_and_they_are_found(tmp_path, monkeypatch):
+    run = Run("digits", "CoOp", "GlyphCLIP", 8)
+    words = shlex.split(Project(tmp_path).shell_command(run))
+    monkeypatch.chdir(tmp_path)
+    for option in ("--config-file", "--dataset-config-file"):
+        name = words[words.index(option) + 1]
+        assert name.startswith("configs/")
+        assert Path(find_config(name)) == CONFIGS.parent / name
+    (tmp_path / "configs/datasets").mkdir(parents=True)
+    (tmp_path / name).touch()
+    assert find_config(name) == name, "a file of one's own comes first"
 
 
 def test_a_run_by_hand_in_the_place_of_another_is_not_used_and_not_overwritten(root, capsys):
     assert main(arguments(root, "--seeds", "1")) == 0
-    project = Project(root, root / "output")
+    project = project_of(root)
     run = Run("digits", "CoOp", "GlyphCLIP", 8, 1)
     other = replace(run, options=(("OPTIM.MOMENTUM", "0.5"),))
     shutil.rmtree(project.directory(run))
@@ -84,10 +98,10 @@ def test_a_zero_shot_row_is_not_replaced_by_a_run_with_another_template(root, ca
     words = arguments(root, "--trainers", "ZeroshotCLIP")
     assert main(words) == 0
     table = capsys.readouterr().out.split("| trainer")[1]
-    project = Project(root, root / "output")
+    project = project_of(root)
     run = Run("digits", "ZeroshotCLIP", "GlyphCLIP")
     other = replace(run, options=(("DATASET.TEMPLATE", "a blurry {}."),))
-    command = [sys.executable, *project.command(other)]
+    command = [sys.executable, str(root / "train.py"), *project.command(other)]
     end = subprocess.run(command, capture_output=True, text=True, check=False)
     assert end.returncode == 2
     assert "DATASET.TEMPLATE is '', not 'a blurry {}.'" in end.stdout
@@ -98,7 +112,7 @@ def test_a_zero_shot_row_is_not_replaced_by_a_run_with_another_template(root, ca
 def test_other_options_are_other_settings(root, tmp_path, capsys):
     grid = tmp_path / "grid.yaml"
     grid.write_text("datasets: digits\ntrainers: CoOp\nseeds: 1\n")
-    words = ["--project", str(root), "--output", str(root / "output"), str(grid)]
+    words = [str(grid), "--output", str(root / "output")]
     assert main(words) == 0
     grid.write_text(grid.read_text() + "options: {OPTIM.MAX_EPOCH: 5}\n")
     assert main(words) == 1
@@ -138,11 +152,11 @@ def test_a_config_edited_in_the_middle_of_a_sweep_does_not_mix_two_settings(root
 def test_an_evaluation_of_a_model_that_was_trained_anew_is_not_done(root):
     words = arguments(root, "--targets", "digits_noise", "--seeds", "1")
     assert main(words) == 0
-    project = Project(root, root / "output")
+    project = project_of(root)
     training = Run("digits", "CoOp", "GlyphCLIP", 8, 1)
     evaluation = replace(training, dataset="digits_noise", source="digits")
     assert project.state(evaluation).kind == "done"
-    command = [sys.executable, *project.command(training), "--redo"]
+    command = [sys.executable, str(root / "train.py"), *project.command(training), "--redo"]
     index = command.index("DATASET.NUM_SHOTS")
     command.insert(index, command.pop())
     subprocess.run(command, check=True, capture_output=True)
@@ -168,7 +182,7 @@ def test_two_runs_that_would_share_a_directory_are_refused_before_anything_start
         "- {datasets: digits, trainers: CoOp, seeds: 1, options: {OPTIM.LR: 0.5}}\n"
     )
     with pytest.raises(UserError, match="would share the directory digits/CoOp"):
-        main(["--project", str(root), "--output", str(root / "output"), str(grid)])
+        main([str(grid), "--output", str(root / "output")])
     assert calls(root) == []
 
 

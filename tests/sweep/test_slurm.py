@@ -12,17 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from coop_cmp.cli.sweep import main
 from coop_cmp.errors import UserError
 from coop_cmp.runs.grid import Grid
-from coop_cmp.runs.project import Project
 from coop_cmp.sweep.launcher import Settings
 from coop_cmp.sweep.lock import RunLock
 from coop_cmp.sweep.slurm import attach, job, queue
 from coop_cmp.sweep.slurm.plan import chains, parameters, plan
 from coop_cmp.sweep.slurm.submission import home, read_all, submit
 from coop_cmp.sweep.timing import Estimator
-from tests.sweep.conftest import arguments, behave, calls
+from tests.sweep.fake import arguments, behave, calls, main, project_of, settings_of
 
 RUNS = Grid(("digits",), ("CoOp",), seeds=tuple(range(10)), targets=("digits_noise",)).runs()
 
@@ -78,7 +76,7 @@ def test_short_runs_share_a_job_and_ask_for_twice_their_time_and_ten_minutes():
 
 
 def test_the_folder_of_jobs_is_its_users_alone(root):
-    project = Project(root, root / "output")
+    project = project_of(root)
     folder = home(project)
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o770)
@@ -116,7 +114,7 @@ def test_what_sbatch_is_told_and_why_it_refuses(root, monkeypatch):
         main(arguments(root, "--slurm", "account=007 partition=none"))
     told = (root / "told").read_text().split()
     assert {"--hold", "--account=007", "--time=720", "--array=0-2%2"} <= set(told)
-    assert read_all(Project(root, root / "output")) == []
+    assert read_all(project_of(root)) == []
 
 
 @pytest.mark.parametrize("others", ["", "3|N/A|mine|COMPLETING|None"])
@@ -128,7 +126,7 @@ def test_a_queue_that_is_full_is_waited_for_as_long_as_something_is_in_it(
     command(root / "bin", "sbatch", f'echo "sbatch: error: {limit}" >&2; exit 1')
     monkeypatch.setenv("PATH", str(root / "bin"), prepend=os.pathsep)
     progress = attach.Progress(3, 0, 1, Estimator())
-    attachment = attach.Attachment(Project(root, root / "output"), Settings(), progress, RUNS, {})
+    attachment = attach.Attachment(project_of(root), Settings(), progress, RUNS, {})
     attachment.look()
     with nullcontext() if others else pytest.raises(queue.Refused, match="submit limit"):
         attachment.submit()
@@ -152,8 +150,9 @@ def record(root, monkeypatch):
     """A submitted job with one run that does not end."""
     behave(root, {0: ["hang"]})
     monkeypatch.setattr(queue, "submit", lambda script, options: 7)
-    project = Project(root, root / "output")
-    return submit(project, Settings(), [RUNS[:1]], {}, 1)[0]
+    project = project_of(root)
+    project.check(RUNS[:1])
+    return submit(project, settings_of(root), [RUNS[:1]], {}, 1)[0]
 
 
 def interrupt_soon(root: Path) -> None:
@@ -186,7 +185,7 @@ def test_a_job_at_its_time_limit_is_requeued_as_long_as_it_gets_on(
 
 
 def test_progress_is_a_checkpoint_or_results_since_the_job_began(root):
-    project = Project(root, root / "output")
+    project = project_of(root)
     checkpoint = project.directory(RUNS[0]) / "prompt_learner/model.pth.tar-5"
     checkpoint.parent.mkdir(parents=True)
     assert not job.has_progressed(project, RUNS, 0)
@@ -241,7 +240,7 @@ def test_ctrl_c_asks_whether_to_cancel(root, record, monkeypatch, answer, cancel
 
     monkeypatch.setattr(attach.time, "sleep", interrupted)
     progress = attach.Progress(1, 0, 1, Estimator())
-    project = Project(root, root / "output")
+    project = project_of(root)
     with pytest.raises(KeyboardInterrupt):
         attach.follow(attach.Attachment(project, Settings(), progress, RUNS[:1], {}))
     assert gone == cancelled

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from coop_cmp.cli import train
+from coop_cmp import cli
 from tests.conftest import ROOT
 
 OPTIONS = (
@@ -25,9 +25,9 @@ def prompts(tiny_weights, tmp_path, monkeypatch, capsys):
         out = tmp_path / "-".join([trainer, *options[-1:]])
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", sys.stdout)  # the logger replaces it
-            code = train.run(
+            code = cli.main(
                 [
-                    *("--root", str(tmp_path), "--seed", "1", "--trainer", trainer),
+                    *("train", "--root", str(tmp_path), "--seed", "1", "--trainer", trainer),
                     *("--dataset-config-file", str(ROOT / "configs/datasets/digits.yaml")),
                     *("--config-file", str(ROOT / "configs/trainers/CoOp/glyph.yaml")),
                     *("--output-dir", str(out), *OPTIONS, *options),

@@ -11,7 +11,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from coop_cmp.errors import UserError
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from plotly.offline import get_plotlyjs
+
 from coop_cmp.metrics.records import shown_in
 from coop_cmp.report.page.details import pictures
 from coop_cmp.report.page.missing import Missing, find_missing
@@ -88,13 +90,6 @@ def render(data: dict[str, Any]) -> str:
     Only the page's own scripts may run, by their digests, and nothing may be fetched; so even text
     that got past the escaping could do no harm.
     """
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise UserError(
-            "the page needs the report extra: pip install 'coop-cmp[report]'"
-        ) from error
     here = files(__package__)
     scripts = [get_plotlyjs(), *((here / name).read_text(encoding="utf-8") for name in SCRIPTS)]
     # The only place where a script could end early.

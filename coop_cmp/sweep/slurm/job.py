@@ -58,7 +58,7 @@ def work(submission: Submission, index: int) -> int:
         for number in _SIGNALS:
             signal.signal(number, _stop)
         if settings.fork:
-            import_for_runs(project, settings.threads)
+            import_for_runs(settings.threads)
         progress = Progress(len(runs), 0, settings.jobs, Estimator())
         failures = Launcher(project, settings, progress).launch(runs)
     except Stop as stop:

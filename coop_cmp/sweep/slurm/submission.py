@@ -28,6 +28,7 @@ from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from coop_cmp.sweep.failures import Failure
 from coop_cmp.sweep.launcher import Settings
+from coop_cmp.sweep.process import import_variables
 from coop_cmp.sweep.slurm import queue
 
 PREFIX = "coop_cmp-"
@@ -56,13 +57,13 @@ class Submission:
 
     @property
     def project(self) -> Project:
-        root, output, data = (self.record["project"][k] for k in ("root", "output", "data"))
-        return Project(Path(root), Path(output), data)
+        output, data, configs = (self.record["project"][k] for k in ("output", "data", "configs"))
+        return Project(Path(output), data, Path(configs))
 
     @property
     def settings(self) -> Settings:
-        values = self.record["settings"]
-        return Settings(**{**values, "devices": tuple(values["devices"])})
+        lists = {key: tuple(self.record["settings"][key]) for key in ("devices", "program")}
+        return Settings(**{**self.record["settings"], **lists})
 
     @property
     def released(self) -> bool:
@@ -150,7 +151,11 @@ def submit(
     folder = home(project) / f"{PREFIX}{secrets.token_hex(4)}"
     folder.mkdir(mode=0o700)
     record = {
-        "project": {"root": str(project.root), "output": str(project.output), "data": project.data},
+        "project": {
+            "output": str(project.output),
+            "data": project.data,
+            "configs": str(project.configs),
+        },
         "settings": asdict(settings),
         "jobs": [[asdict(run) for run in job] for job in jobs],
     }
@@ -173,11 +178,11 @@ def submit(
 
 
 def _script(folder: Path) -> str:
-    package = Path(__file__).parents[3]
     words = [sys.executable, "-m", "coop_cmp.sweep.slurm.job", str(folder)]
+    exports = [f"export {k}={shlex.quote(v)}\n" for k, v in import_variables().items()]
     return (
         "#!/bin/bash\n"
         "#SBATCH --requeue\n"
-        f"export PYTHONPATH={shlex.quote(str(package))}${{PYTHONPATH:+:$PYTHONPATH}}\n"
+        f"{''.join(exports)}"
         f"exec {shlex.join(words)}\n"  # exec, so that signals reach Python
     )

@@ -23,7 +23,7 @@ from coop_cmp.config.defaults import OPENAI_NAMES
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write, write_json
 from coop_cmp.predict.predictor import Predictor, load
-from coop_cmp.predict.rebuild import quiet
+from coop_cmp.predict.trainer import quiet
 
 TOLERANCE = 1e-5
 
@@ -43,7 +43,7 @@ def export(
     Args:
         run: The run's directory.
         path: The file to write.
-        calibrator: What ``python -m coop_cmp.cli.calibrate``, with temperature or vector, made of it.
+        calibrator: What ``coop-cmp calibrate``, with temperature or vector, made of it.
 
     Returns:
         What was written.

@@ -13,39 +13,34 @@ from coop_cmp.config import read
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
 
-CONFIG = "dataset.yaml"
+from .files import IMAGE_SUFFIXES
+
 TEMPLATE = "a photo of a {}."
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 FEWEST = 4  # images of a class that can be split into training, validation and test
 
 
-def own_config(output: Path, name: str) -> Path:
-    """Where the settings of a folder's data set are, beside its runs."""
-    return output / name / CONFIG
+def own_name(folder: Path) -> str:
+    """Return the name of a folder as a data set."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", folder.expanduser().resolve().name).strip("-.")
 
 
-def add_folder(folder: Path, output: Path, template: str = "", names: str = "") -> str:
-    """Make a folder of images known as a data set, and say how its classes are called.
+def add_folder(folder: Path, config: Path, template: str = "", names: str = "") -> None:
+    """Write the config file of a folder of images, and print how its classes are called.
 
-    Its settings are written to ``<output>/<name>/dataset.yaml``, where they can be edited; they are
-    written anew only if a template or names are given, or if the folder has moved.
+    The file can be edited; it is written again only if a template or names are given, or if the
+    folder has moved.
 
     Args:
         folder: Class folders, or ``train`` and ``test`` (and ``val``) above them.
-        output: The output directory.
+        config: The file to write.
         template: The prompt, with one {} for the class name.
         names: A file with ``<class folder> <name>`` on each line.
-
-    Returns:
-        The data set's name: that of the folder.
 
     Raises:
         UserError: It has no class folders, or too few images.
     """
     folder = folder.expanduser().resolve()
     classes = class_folders(folder)
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.name).strip("-.")
-    config = own_config(output, name)
     node = _read(config)
     if node and Path(node["ROOT"]).exists() and node["ROOT"] != str(folder):
         raise UserError(
@@ -58,8 +53,7 @@ def add_folder(folder: Path, output: Path, template: str = "", names: str = "") 
     node |= {"NAME": "ImageFolder", "ROOT": str(folder), "ALLOW_NEW_SPLIT": True}
     with atomic_write(config) as file:
         file.write(yaml.safe_dump({"DATASET": node}, allow_unicode=True).encode())
-    print(describe(name, config, classes, node["CLASSNAMES"], node["TEMPLATE"]))
-    return name
+    print(describe(config, classes, node["CLASSNAMES"], node["TEMPLATE"]))
 
 
 def class_folders(folder: Path) -> list[str]:
@@ -101,11 +95,12 @@ def read_names(path: Path, classes: list[str]) -> list[str]:
     return [found[folder] for folder in classes]
 
 
-def describe(name: str, config: Path, classes: list[str], names: list[str], template: str) -> str:
-    """Folder, name and prompt of each class."""
+def describe(config: Path, classes: list[str], names: list[str], template: str) -> str:
+    """Return a line with folder, name and prompt for each class."""
     rows = list(zip(classes, names or classes, strict=True))
     wide = [max(map(len, column)) for column in zip(*rows, ("folder", "name"), strict=True)]
-    lines = [f"Data set {name}: {len(rows)} classes; names and prompt are in {config}"]
+    title = f"Data set {config.parent.name}: {len(rows)} classes"
+    lines = [f"{title}; names and prompt are in {config}"]
     lines += [f"  {'folder':{wide[0]}}  {'name':{wide[1]}}  prompt"]
     lines += [
         f"  {folder:{wide[0]}}  {word:{wide[1]}}  {template.format(word.replace('_', ' '))}"

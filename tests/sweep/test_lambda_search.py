@@ -1,4 +1,4 @@
-"""coop_cmp/sweep/selection.py: lambda is chosen on validation images."""
+"""coop_cmp/cli/lambda_search.py: lambda is chosen on validation images."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import pytest
 from dassl.data.datasets import DATASET_REGISTRY
 
 import coop_cmp.datasets  # noqa: F401 - registers them
-from coop_cmp.cli import selection
-from coop_cmp.cli.selection import NO_VALIDATION, Candidate, choose, collect, describe
-from coop_cmp.cli.selection import main as select
+from coop_cmp.cli import lambda_search
+from coop_cmp.cli.lambda_search import NO_VALIDATION, Candidate, choose, collect, describe
 from coop_cmp.datasets.base import FewShotDataset
 from coop_cmp.errors import UserError
-from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from tests.made_runs import finish_with
-from tests.sweep.conftest import arguments, calls
+from tests.sweep.fake import arguments, calls, main, project_of
+
+
+def select(words: list[str]) -> int:
+    return main(words, "lambda")
 
 
 def candidates(*rows: tuple[float | None, list[float], list[float]]) -> list[Candidate]:
@@ -30,7 +32,7 @@ def candidates(*rows: tuple[float | None, list[float], list[float]]) -> list[Can
 
 
 def test_lambda_is_chosen_on_the_validation_part_and_of_equals_the_weakest(monkeypatch):
-    monkeypatch.setattr(selection, "_doubt", lambda *_: "")
+    monkeypatch.setattr(lambda_search, "_doubt", lambda *_: "")
     rows = candidates(
         (None, [0.3, 0.3], [0.1, 0.1]),
         (0.1, [0.2, 0.1], [0.4, 0.4]),
@@ -48,7 +50,7 @@ def test_lambda_is_chosen_on_the_validation_part_and_of_equals_the_weakest(monke
 
 @pytest.mark.parametrize(("rate", "sure"), [(0.51, False), (0.89, True)])
 def test_a_choice_that_is_no_better_than_a_guess_is_called_one(root, rate, sure):
-    project = Project(root, root / "output")
+    project = project_of(root)
     runs = []
     rank = np.random.default_rng(0).permutation(200) / 200
     for seed in (1, 2, 3):
@@ -78,7 +80,7 @@ def test_the_line_search_trains_and_validates_every_weight_of_every_method(root,
 
 @pytest.mark.parametrize("same", [True, False])
 def test_lambda_is_not_chosen_where_the_validation_images_are_the_test_images(root, same):
-    project = Project(root, root / "output")
+    project = project_of(root)
     run = Run("digits", "CoOp", "GlyphCLIP", 8)
     confidence, correct = np.full(3, 0.9), np.array([True, False, True])
     finish_with(project, run, confidence, correct, ["a", "b", "c"])
@@ -95,7 +97,7 @@ def test_the_line_search_refuses_a_data_set_without_validation_part_before_anyth
     file = root / "configs/datasets/my_images.yaml"
     file.write_text("DATASET: {NAME: ImageNet}\n")
     with pytest.raises(UserError, match="my_images: its validation part is the test set"):
-        select([*arguments(root), "--datasets", "digits", "my_images"])
+        select(arguments(root, datasets=("digits", "my_images")))
     assert calls(root) == []
 
 

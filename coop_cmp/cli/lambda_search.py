@@ -1,4 +1,7 @@
-"""``python -m coop_cmp.cli.selection``: the line search for lambda.
+"""Choose lambda by a line search on validation images.
+
+  coop-cmp lambda digits --shots 8
+  coop-cmp lambda digits --shots 8 --trainers CoOp KgCoOp --lambdas 0.01 0.1
 
 Every weight is trained with every seed, tested on the few-shot validation part, and the one with
 the lowest mean error there is chosen, the method without the penalty being one of the candidates.
@@ -9,7 +12,6 @@ trusted: a validation part of a few images per class measures calibration only r
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
@@ -17,21 +19,20 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from coop_cmp.cli.grid_options import (
+from coop_cmp.cli.execute import execute
+from coop_cmp.cli.options import (
+    add_data_argument,
     add_grid_arguments,
     add_launch_arguments,
-    add_project_arguments,
-    axes_of,
-    execute,
+    add_output_argument,
+    grid_of,
     project_of,
 )
-from coop_cmp.cli.guarded import guarded
 from coop_cmp.errors import UserError
 from coop_cmp.losses.names import split_trainer, twin_of
 from coop_cmp.metrics.records import METRICS, shown_in
 from coop_cmp.report.summary import change_text, mean_text
 from coop_cmp.runs.compare import Comparer
-from coop_cmp.runs.grid import parse_grid
 from coop_cmp.runs.pairs import Baselines, baseline_of
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import LAMBDAS, Run, number_text
@@ -146,20 +147,22 @@ def _doubt(chosen: Candidate, candidates: Sequence[Candidate], metric: str) -> s
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code: 1 when a run failed."""
-    parser = argparse.ArgumentParser(prog="python -m coop_cmp.cli.selection", description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    add_grid_arguments(parser, "names, or folders of your own images")
     errors = [metric.name for metric in shown_in("log") if metric.better == "lower"]
     parser.add_argument("--metric", choices=errors, default="ece", help="what to minimise")
-    add_grid_arguments(parser)
-    add_project_arguments(parser)
+    add_output_argument(parser)
+    add_data_argument(parser)
     add_launch_arguments(parser)
-    args = parser.parse_args(arguments)
-    axes = {"trainers": ["CoOp"], "lambdas": LAMBDAS, "validate": True, **axes_of(args)}
-    baselines = [split_trainer(name)[0] for name in axes["trainers"]]
-    axes["trainers"] = [name for base in baselines for name in (base, twin_of(base))]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; 1 when a run failed."""
+    baselines = [split_trainer(name)[0] for name in args.trainers or ["CoOp"]]
+    args.trainers = [name for base in baselines for name in (base, twin_of(base))]
     project = project_of(args)
-    grid = parse_grid(axes, "the command line")
+    grid = grid_of(args, lambdas=LAMBDAS, validate=True)
     refuse_test_sets(project, grid.datasets)
     runs = grid.runs()
     complete = execute(args, project, runs)
@@ -168,7 +171,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if candidates:
                 print(f"\n{describe(method, candidates, args.metric)}")
     return 1 if complete is False else 0
-
-
-if __name__ == "__main__":
-    sys.exit(guarded(main))

@@ -1,14 +1,11 @@
-"""Trainers of finished runs, made again from their settings and without their data."""
+"""The trainer of a finished run, made from its settings and without its data."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,24 +17,24 @@ from dassl.data.transforms import build_transform
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor
 
+import coop_cmp.datasets
+import coop_cmp.trainers  # noqa: F401 - importing these registers what they hold
+from coop_cmp import CONFIGS
 from coop_cmp.clip import add_models
 from coop_cmp.config.resolve import resolve
 from coop_cmp.errors import UserError, closest
 from coop_cmp.runs.identity import Identity
+from coop_cmp.trainers.terms import register_if_term
 
 
-def rebuild(identity: Identity, classnames: list[str], here: dict[str, str], root: Path) -> Any:
-    """The run's trainer for some classes, without its data, with some settings of one's own."""
-    if str(root) not in sys.path:
-        sys.path.insert(0, str(root))
-    for package in ("coop_cmp.trainers", "coop_cmp.datasets"):  # they register what they hold
-        import_module(package)
-    add_models(root / "configs" / "models")
+def trainer_of(identity: Identity, classnames: list[str], here: dict[str, str]) -> Any:
+    """Return the run's trainer for some classes, without its data, with settings of one's own."""
+    add_models(CONFIGS / "models")
     name = identity.settings["TRAINER.NAME"]
-    import_module("coop_cmp.trainers.terms").register_if_term(name)
+    register_if_term(name)
     if name not in TRAINER_REGISTRY.registered_names():
         hint = closest(name, TRAINER_REGISTRY.registered_names())
-        raise UserError(f"the run's trainer {name} is not in {root / 'trainers'}{hint}")
+        raise UserError(f"the run's trainer {name} is not among the trainers{hint}")
     fixed: dict[str, Any] = {
         "OUTPUT_DIR": "",
         "MODEL.FEATURE_STORE": "",
@@ -46,7 +43,7 @@ def rebuild(identity: Identity, classnames: list[str], here: dict[str, str], roo
         "TEST.FINAL_MODEL": "last_step",
         "TEST.EVALUATOR": "Classification",
     }
-    cfg = resolve(root, {}, {}, {**identity.settings, **fixed, **here})
+    cfg = resolve(CONFIGS.parent, {}, {}, {**identity.settings, **fixed, **here})
     cfg.freeze()
 
     def no_data(trainer: Any) -> None:
@@ -56,13 +53,16 @@ def rebuild(identity: Identity, classnames: list[str], here: dict[str, str], roo
         trainer.num_classes, trainer.lab2cname = len(classnames), dict(enumerate(classnames))
 
     kind = TRAINER_REGISTRY.get(name)
-    trainer = type(name, (kind,), {"build_data_loader": no_data})(cfg)
+    threads = torch.get_num_threads()
+    with quiet():
+        trainer = type(name, (kind,), {"build_data_loader": no_data})(cfg)
+    torch.set_num_threads(threads)  # a small model takes one, for the whole process
     trainer.evaluator = _Collector()
     return trainer
 
 
 def logits_of(trainer: Any, items: Sequence[Datum]) -> np.ndarray:
-    """Logits [N, C] of listed images, by the steps of the trainer's own test."""
+    """Return logits [N, C] of listed images, by the steps of the trainer's own test."""
     cfg = trainer.cfg
     trainer.dm.dataset.test = items
     with quiet():

@@ -1,0 +1,146 @@
+"""Do the runs of a command, here or on Slurm, or print what would be done."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from coop_cmp.cli.options import settings_of
+from coop_cmp.runs.project import Project, State
+from coop_cmp.runs.run import Run
+from coop_cmp.sweep.devices import THREADS
+from coop_cmp.sweep.failures import Failure, report_failures
+from coop_cmp.sweep.launcher import Launcher, Settings
+from coop_cmp.sweep.process import import_for_runs, import_variables
+from coop_cmp.sweep.progress import Progress, make_progress
+from coop_cmp.sweep.slurm import attach, queue
+from coop_cmp.sweep.slurm.plan import chains, describe, parameters, plan
+from coop_cmp.sweep.timing import Estimator, duration, kind_of
+
+
+def execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> bool | None:
+    """Do what is open of ``runs`` and say how it went.
+
+    Returns:
+        Whether all runs are done now; None where it was not to wait for them (a dry run, or Slurm
+        jobs that go on or were cancelled) and there is nothing to show yet.
+    """
+    project.check(runs)
+    settings = settings_of(args, runs)
+    states = {run: project.state(run) for run in runs}
+    open_runs = [run for run, state in states.items() if state.kind != "done"]
+    to_train = {run for run in open_runs if run.training is None}
+    open_runs += [r for r in runs if states[r].kind == "done" and r.training in to_train]
+    estimator = Estimator()
+    for run, state in states.items():
+        if state.results is not None:
+            estimator.add(run, float(state.results["seconds"]["total"]))
+    slots = settings.jobs * (args.per_job or 1)
+    if args.dry_run and args.commands:
+        _print_commands(project, settings, open_runs)
+        return None
+    if args.dry_run:
+        _print_states(states)
+        _print_time(open_runs, len(runs), estimator, slots)
+        if args.slurm is not None:
+            _print_arrays(open_runs, settings, estimator, args.per_job or 1, args.slurm)
+        return None
+    if not open_runs:
+        print(f"All {len(runs)} runs are complete in {project.output}.")
+        return True
+    done = len(runs) - len(open_runs)
+    print(
+        f"{len(open_runs)} of {len(runs)} runs to do, {settings.jobs} at a time on "
+        f"{', '.join(settings.devices)}, output in {project.output}"
+    )
+    if args.slurm is not None:
+        quiet = Progress(len(runs), done, slots, estimator)
+        found = _on_slurm(args, project, settings, quiet, open_runs)
+        if found is None:
+            return None
+        failures = found
+    else:
+        if settings.fork:
+            import_for_runs(settings.threads)
+        progress = make_progress(len(runs), done, settings.jobs, estimator)
+        failures = Launcher(project, settings, progress).launch(open_runs)
+    return _all_well(project, runs, failures)
+
+
+def _on_slurm(
+    args: argparse.Namespace,
+    project: Project,
+    settings: Settings,
+    progress: Progress,
+    runs: Sequence[Run],
+) -> list[Failure] | None:
+    """The runs that failed as Slurm jobs; None where jobs were left to go on or cancelled."""
+    attachment = attach.Attachment(
+        project, settings, progress, runs, parameters(args.slurm), args.per_job or 1
+    )
+    if args.cancel:
+        attach.cancel(attachment)
+        return None
+    failures = attach.follow(attachment, args.detach)
+    if args.detach:
+        print("The same command without --detach attaches to the jobs; with --cancel ends them.")
+    return failures
+
+
+def _all_well(project: Project, runs: Sequence[Run], failures: Sequence[Failure]) -> bool:
+    """Whether all runs are done and count; if not, say why."""
+    if failures:
+        print(f"\n{report_failures(project, failures)}", file=sys.stderr)
+    failed = {failure.run for failure in failures}
+    changed = [state for run in runs if run not in failed if (state := project.state(run)).reason]
+    if changed:
+        print(
+            f"\n{len(changed)} runs do not count: settings changed while the sweep went on. "
+            f"The first: {changed[0].reason}",
+            file=sys.stderr,
+        )
+    return not failures and not changed
+
+
+def _print_states(states: Mapping[Run, State]) -> None:
+    """Print what is on disk of each run, and why it does not count."""
+    for run, state in states.items():
+        print(f"{state.kind:8}{run}" + (f"  ({state.reason})" if state.reason else ""))
+
+
+def _print_time(runs: Sequence[Run], total: int, estimator: Estimator, side_by_side: int) -> None:
+    """Print how many runs there are to do and how long that may take."""
+    expected = estimator.total(Counter(map(kind_of, runs)), side_by_side)
+    left = "unknown, as nothing like it was run yet" if expected is None else duration(expected)
+    print(f"{total} runs, {len(runs)} to do; time: {left}")
+
+
+def _print_arrays(
+    runs: Sequence[Run], settings: Settings, estimator: Estimator, per_job: int, text: str
+) -> None:
+    """Print the Slurm jobs that would be submitted, with the options of sbatch in ``text``."""
+    largest = queue.largest_array()
+    if largest is None:
+        largest = queue.DEFAULT_ARRAY
+        print(f"No Slurm here to ask: its default of {largest} jobs in an array is assumed.")
+    arrays = plan(runs, estimator, settings.time_limit, per_job, largest)
+    print(describe(arrays, settings.jobs, parameters(text)))
+
+
+def _print_commands(project: Project, settings: Settings, runs: Sequence[Run]) -> None:
+    """Print a line per training with its evaluations after it; lines can run in any order."""
+    variables = import_variables()
+    variables |= dict.fromkeys(THREADS, str(settings.threads)) if settings.threads else {}
+    first = ["env", *(f"{name}={value}" for name, value in variables.items())] if variables else []
+    device = settings.devices[0].partition(":")[0]
+    for chain in chains(runs):
+        commands = []
+        for run in chain:
+            command, *words = project.command(run)
+            redo = ["--redo"] if settings.redo and project.state(run).kind == "foreign" else []
+            call = [*first, sys.executable, *settings.program, command]
+            commands.append(shlex.join([*call, "--device", device, *redo, *words]))
+        print(" && ".join(commands))

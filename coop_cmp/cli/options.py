@@ -1,0 +1,181 @@
+"""Arguments that commands share, and what they make of them: grids, places, launch settings."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from coop_cmp.errors import UserError
+from coop_cmp.report.definitions import ELEVEN
+from coop_cmp.runs.grid import Grid, parse_grid, read_grids
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.run import Run
+from coop_cmp.sweep.devices import check_devices, visible_gpus
+from coop_cmp.sweep.launcher import Settings
+from coop_cmp.sweep.slurm.plan import parameters
+
+SLURM_JOBS = 16
+AXES: dict[str, tuple[type, str]] = {
+    "trainers": (str, "methods, such as CoOp and CoOp_CMP"),
+    "backbones": (str, "default: GlyphCLIP for digits and glyphs, otherwise ViT-B/16"),
+    "shots": (int, "training images per class"),
+    "seeds": (int, "default: 1 2 3"),
+    "lambdas": (float, "weights of the penalty"),
+    "forms": (str, "of the penalty: ratio (default), log"),
+    "targets": (str, "data sets on which every trained run is tested too"),
+}
+_WORDS = {int: "whole numbers", float: "numbers"}
+
+
+def add_grid_arguments(parser: argparse.ArgumentParser, datasets: str) -> None:
+    """Add the data sets, of which ``datasets`` is the help, and the other axes of a grid."""
+    parser.usage = "%(prog)s <dataset> [...] [options]"  # options that take several come last
+    parser.add_argument("datasets", nargs="+", metavar="dataset", help=datasets)
+    for name, (_, text) in AXES.items():
+        parser.add_argument(f"--{name}", nargs="+", metavar="X", help=text)
+    parser.add_argument(
+        "--options", nargs="+", metavar="KEY=VALUE", help="settings of every run, see docs/settings"
+    )
+    parser.add_argument("--validate", action="store_true", help="test on validation images too")
+    parser.add_argument("--template", default="", help='prompt of a folder, "a photo of a {}."')
+    parser.add_argument("--names", default="", metavar="FILE", help="class names of a folder")
+    parser.add_argument("--tag", help="suffix of the directories' names, for runs with --options")
+
+
+def add_output_argument(parser: argparse.ArgumentParser) -> None:
+    """Add where runs are."""
+    parser.add_argument(
+        "--output", type=Path, default=Path("output"), metavar="DIR", help="of runs (%(default)s)"
+    )
+
+
+def add_data_argument(parser: argparse.ArgumentParser, default: str = "") -> None:
+    """Add where data sets are."""
+    default = os.environ.get("DATA", default)
+    parser.add_argument("--data", default=default, metavar="DIR", help="of data sets ($DATA)")
+
+
+def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add how runs are executed."""
+    add = parser.add_argument
+    add("--dry-run", action="store_true", help="list the runs and stop")
+    add("--commands", action="store_true", help="with --dry-run: print shell commands")
+    add("--redo", action="store_true", help="replace runs with other settings")
+    add("--jobs", type=int, metavar="N", help="runs at a time")
+    add("--devices", nargs="+", metavar="DEV", help="cpu, or cuda:0 cuda:1 ...")
+    add("--threads", type=int, metavar="N", help="CPU threads of each run")
+    add("--time-limit", type=float, default=720, metavar="MIN", help="of each run (%(default)s)")
+    add(
+        "--fork",
+        action=argparse.BooleanOptionalAction,
+        help="load torch once and fork the runs; default: for GlyphCLIP on a CPU",
+    )
+    add("--slurm", metavar="'KEY=VALUE ...'", help="submit to Slurm, with options of sbatch")
+    add("--detach", action="store_true", help="exit once the jobs are submitted")
+    add("--cancel", action="store_true", help="cancel the Slurm jobs of these runs")
+    add("--per-job", type=int, metavar="N", help="runs at a time in a Slurm job")
+
+
+def project_of(args: argparse.Namespace) -> Project:
+    """Return the project that the arguments name."""
+    data = getattr(args, "data", "")
+    data = str(Path(data).expanduser().resolve()) if data else ""
+    return Project(args.output.expanduser().resolve(), data)
+
+
+def grids_of(args: argparse.Namespace, **defaults: Any) -> list[Grid]:
+    """Return the grids of a file, with the axes of the command line in their place, or one grid."""
+    files = [word for word in args.datasets if word.endswith((".yaml", ".yml"))]
+    if not files:
+        return [grid_of(args, **defaults)]
+    if len(args.datasets) > 1:
+        raise UserError(f"{files[0]}: a grid file is given alone, without other data sets")
+    return read_grids(Path(files[0]), _axes(args))
+
+
+def grid_of(args: argparse.Namespace, **defaults: Any) -> Grid:
+    """Return the grid of the data sets and axes of the command line."""
+    return parse_grid({**defaults, **_axes(args), **_datasets(args)}, "the command line")
+
+
+def _axes(args: argparse.Namespace) -> dict[str, Any]:
+    """The axes that were given, with their values still to be checked by the grid."""
+    axes: dict[str, Any] = {}
+    for name, (kind, _) in AXES.items():
+        words = getattr(args, name)
+        if words is not None:
+            try:
+                axes[name] = [kind(word) for word in words]
+            except ValueError as error:
+                given = " ".join(words)
+                raise UserError(f"--{name}: expected {_WORDS[kind]}, got {given!r}") from error
+    if args.options:
+        pairs = [word.partition("=") for word in args.options]
+        if not all(equals for _, equals, _ in pairs):
+            raise UserError(f"--options: expected KEY=VALUE, got {' '.join(args.options)!r}")
+        axes["options"] = {key: value for key, _, value in pairs}
+    if args.tag:
+        axes["tag"] = args.tag
+    if args.validate:
+        axes["validate"] = True
+    return axes
+
+
+def _datasets(args: argparse.Namespace) -> dict[str, list[str]]:
+    """The names of the data sets that were given, ``all`` being the paper's eleven."""
+    given = list(ELEVEN.values()) if args.datasets == ["all"] else args.datasets
+    names = [_named(word, args) for word in given]
+    if (args.template or args.names) and names == given:
+        raise UserError("--template and --names are for a folder of your own images")
+    return {"datasets": names}
+
+
+def _named(word: str, args: argparse.Namespace) -> str:
+    """The name of a data set; a folder of one's own images is made known by its name."""
+    is_path = os.sep in word or word in (".", "..")
+    if not is_path and (word in project_of(args).dataset_names or not Path(word).is_dir()):
+        return word
+    if not Path(word).expanduser().is_dir():
+        raise UserError(f"datasets: there is no folder {word}")
+    from coop_cmp.datasets.own import add_folder, own_name  # loads torch
+
+    name = own_name(Path(word))
+    add_folder(Path(word), project_of(args).own_config(name), args.template, args.names)
+    return name
+
+
+def settings_of(args: argparse.Namespace, runs: Sequence[Run]) -> Settings:
+    """Return the launch settings that the arguments name, with defaults by machine and runs."""
+    tiny = all(run.backbone == "GlyphCLIP" for run in runs)
+    if args.devices or tiny:
+        devices = tuple(args.devices or ["cpu"])
+    else:
+        # A job sees its own GPU, whatever there is here.
+        gpus = 1 if args.slurm is not None else len(visible_gpus() or ())
+        devices = tuple(f"cuda:{index}" for index in range(gpus)) or ("cpu",)
+    check_devices(devices, here=args.slurm is None)
+    given = (args.jobs, args.threads, args.time_limit, args.per_job)
+    if not all(value is None or value > 0 for value in given):
+        raise UserError("--jobs, --threads, --time-limit and --per-job take numbers above 0")
+    if args.slurm is None and (args.detach or args.cancel or args.per_job):
+        raise UserError("--detach, --cancel and --per-job go with --slurm")
+    if args.commands and not args.dry_run:
+        raise UserError("--commands goes with --dry-run")
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    on_cpu = "cpu" in devices
+    if args.slurm is not None:
+        side_by_side, share = SLURM_JOBS, args.per_job or 1
+        given_cores = parameters(args.slurm).get("cpus-per-task", "")
+        cores = int(given_cores) if given_cores.isdigit() else 1
+    else:
+        side_by_side = min(cores, 8) if on_cpu and tiny else len(devices)
+        share = args.jobs or side_by_side
+    jobs = args.jobs or side_by_side
+    threads = args.threads or (0 if not on_cpu else 1 if tiny else max(1, cores // share))
+    fork = tiny and devices == ("cpu",) if args.fork is None else args.fork
+    limit = args.time_limit * 60
+    return Settings(devices, jobs, threads, limit, fork=fork, redo=args.redo, patience=limit)

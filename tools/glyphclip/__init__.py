@@ -1,0 +1,1 @@
+"""Pre-training of GlyphCLIP, the embedded model."""
