@@ -64,12 +64,12 @@ class Collector:
         """Return the values of all cells of a table, and what was wrong with its runs.
 
         Args:
-            holm: Whether the comparisons of the table are corrected as one family.
+            holm: Whether the comparisons of each column of a block are corrected as a family.
         """
         problems: dict[str, None] = {}
         values = {cell: self._value(cell, problems) for cell in dict.fromkeys(table.cells())}
-        if holm:
-            family = {cell: v.change for cell, v in values.items() if v.change is not None}
+        for column in table.columns() if holm else ():
+            family = {cell: change for cell in column if (change := values[cell].change)}
             for cell, change in zip(family, corrected(family.values()), strict=True):
                 values[cell] = replace(values[cell], change=change)
         places = [self._place(run) for run in table.runs()]

@@ -94,6 +94,11 @@ class Group:
         return [row["seed"] for row in self.rows] if self.row.get("trainable") else []
 
     @property
+    def place(self) -> tuple[Any, ...]:
+        """The test set, and with what was trained: a question for which methods compete."""
+        return tuple(self.row[name] for name in ("test_set", "trained_on", "backbone", "shots"))
+
+    @property
     def variant(self) -> str:
         """The method with its term and the term's form, the same for all weights."""
         if not (self.row.get("term") or self.row.get("calibrator")):

@@ -87,11 +87,15 @@ class Table:
     blocks: tuple[Block, ...]
     notes: tuple[str, ...] = ()
     seeds: tuple[int, ...] = SEEDS
-    holm: bool = False  # whether its comparisons are one family unless told otherwise
+    holm: bool = False  # whether its columns are families unless told otherwise
 
     def cells(self) -> list[Cell]:
         """All cells, row by row."""
         return [cell for block in self.blocks for row in block.cells for cell in row]
+
+    def columns(self) -> list[tuple[Cell, ...]]:
+        """The columns of all blocks: one metric in one place, which is one question."""
+        return [column for block in self.blocks for column in zip(*block.cells, strict=True)]
 
     def runs(self) -> list[Run]:
         """All runs it is made of, each once, a training before its evaluations.

@@ -146,17 +146,29 @@ class Renderer:
         return " to ".join(_signed(end, cell.metric) for end in (change.low, change.high))
 
     def _legend(self) -> str:
-        text = "Percent; mean ± standard deviation over seeds. ECE, ACE and MCE with 10 bins."
+        units = "Percent, NLL in nats" if self._has("nll") else "Percent"
+        text = f"{units}; mean ± standard deviation over seeds. ECE, ACE and MCE with 10 bins."
         if any(cell.paper for cell in self.table.cells()):
             text += ' "difference" is ours minus the paper\'s.'
         if any(cell.baseline for cell in self.table.cells()):
             mark = "marked *" if self.form == "text" else "bold"
-            family = ", all comparisons of the table taken together (Holm)" if self.holm else ""
             text += (
                 ' "by ..." is the change against the method without it, with its 95 % interval over'
-                f" seeds and test images, {mark} where it can be told from chance{family}."
+                f" seeds and test images, {mark} where it is significant"
             )
+            text += f". {self._family()}" if self.holm else "."
         return text
+
+    def _family(self) -> str:
+        seeds = len(self.table.seeds)
+        text = (
+            "Significance is Holm-corrected over each column of a block (one metric in one place), "
+            f"with {seeds - 1} degrees of freedom ({seeds} seeds)"
+        )
+        return f"{text}; so few seeds can show next to nothing." if seeds < 5 else f"{text}."
+
+    def _has(self, metric: str) -> bool:
+        return any(cell.metric == metric for cell in self.table.cells())
 
     def _list(self, lines: Sequence[str]) -> str:
         if self.form == "text":

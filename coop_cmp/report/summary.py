@@ -11,7 +11,7 @@ from tabulate import tabulate
 
 from coop_cmp.errors import UserError
 from coop_cmp.metrics.records import METRICS, shown_in
-from coop_cmp.runs.compare import Comparer, Difference
+from coop_cmp.runs.compare import Comparer, Difference, OtherImages
 from coop_cmp.runs.frame import settings_text
 from coop_cmp.runs.pairs import Baselines, change_of
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 LEGEND = (
     'Percent, NLL in nats; mean ± standard deviation over seeds. "by ..." is the change against '
-    "the method without it, with its 95 % interval over seeds and images, marked * where that "
-    "leaves out 0."
+    "the method without it, with its 95 % interval over seeds and images; * = the interval "
+    "excludes 0."
 )
 
 
@@ -41,14 +41,15 @@ def mean_text(values: Sequence[float], metric: str = "accuracy") -> str:
 
 
 def change_text(found: Difference | None, metric: str) -> str:
-    """A difference as ``-0.72 (-2.11 to +0.67)``, marked where it can be told from chance."""
+    """A difference as ``-0.72 (-2.11 to +0.67)``, marked where it is significant."""
     if found is None:
         return "-"
     ends = (found.estimate, found.low, found.high)
     estimate, low, high = (METRICS[metric].number(value, signed=True) for value in ends)
     if math.isnan(found.p):
         return f"{estimate} (one seed)"
-    return f"{estimate} ({low} to {high})" + (" *" if found.holds else "")
+    mark = " *" if found.holds and float(estimate) else ""  # however sure, 0.00 is nothing
+    return f"{estimate} ({low} to {high}){mark}"
 
 
 def changes(
@@ -59,15 +60,17 @@ def changes(
 ) -> list[str] | None:
     """Return the change in each metric against the baseline; None where there is no baseline.
 
-    Runs that cannot be compared give a dash.
+    Runs that cannot be compared say why.
     """
     pairs = baselines.pairs(ours)
     if not pairs:
         return None
     try:
         return [change_text(comparer.compare(pairs, metric), metric) for metric in metrics]
+    except OtherImages:
+        return ["not the same images"] * len(metrics)
     except UserError:
-        return ["-"] * len(metrics)
+        return ["no outcomes"] * len(metrics)
 
 
 def summary(frame: pd.DataFrame) -> str:

@@ -1,9 +1,10 @@
 """B against A on the same seeds and the same images: the difference, and how sure it is.
 
 Two things vary by chance: the training seed and the test images. The variance of a mean difference
-is that over seeds, divided by their number, plus that of the mean over resampled images; the
-interval is Student's t with Satterthwaite's degrees of freedom. Without an effect it leaves out
-zero in 5 % of cases, give or take what docs/calibration.md states.
+is that over seeds, divided by their number, plus that of the mean over resampled images, less what
+is in both: the part in which seeds differ from image to image. The interval is Student's t with
+Satterthwaite's degrees of freedom. Without an effect it excludes zero in 5 % of cases, give or take
+what docs/results.md states.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from coop_cmp.metrics.records import METRICS
 from coop_cmp.runs.stored import StoredRun, bins_of
 
 LEVEL = 0.95
+ROUNDING = 1e-12  # no difference, but for the order of sums
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Difference:
         high: Upper end.
         p: How often chance alone gives a difference as large; NaN likewise.
         seeds: How many seeds both have; 0 where neither depends on one.
+        error: The standard error of the estimate; NaN likewise.
     """
 
     estimate: float
@@ -40,53 +43,81 @@ class Difference:
     high: float = math.nan
     p: float = math.nan
     seeds: int = 0
+    error: float = math.nan
 
     @property
     def holds(self) -> bool:
-        """Whether the difference can be told from chance, at 95 %."""
+        """Whether the difference is significant, at 5 %."""
         return self.p < 1 - LEVEL
 
 
+def variances(by_seed: np.ndarray, replicates: np.ndarray) -> tuple[float, float]:
+    """Estimate the variances of a mean difference by seeds and by images alone.
+
+    Args:
+        by_seed: The difference of each seed [S].
+        replicates: The same on each resample of the images [S, R].
+    """
+    seeds = len(by_seed)
+    over_seeds = np.var(by_seed, ddof=1) / seeds
+    over_images = np.var(replicates.mean(0), ddof=1)
+    # That seeds differ from image to image is in both: count it once.
+    shifts = replicates - replicates.mean(1, keepdims=True)
+    both = np.var(shifts, axis=0, ddof=1).mean() / seeds
+    return float(over_seeds), float(max(over_images - both, 0.0))
+
+
 def interval(
-    estimate: Any, seed_variance: Any, image_variance: Any, seeds: int
-) -> tuple[Any, Any, Any]:
-    """Lower end, upper end and p of differences, each a number or an array.
+    estimate: Any, over_seeds: Any, over_images: Any, seeds: int
+) -> tuple[Any, Any, Any, Any]:
+    """Compute lower end, upper end, p and standard error of differences, numbers or arrays.
 
     Args:
         estimate: The mean over seeds.
-        seed_variance: The sample variance over seeds; 0 where nothing depends on a seed.
-        image_variance: The variance of ``estimate`` over resampled images.
+        over_seeds: Its variance by seeds; 0 where nothing depends on a seed.
+        over_images: Its variance by images.
         seeds: How many seeds the mean is over.
     """
     from scipy.stats import t as student  # slow to load, and plain tables do without
 
-    of_mean = np.asarray(seed_variance, dtype=float) / max(seeds, 1)
-    total = of_mean + image_variance
+    total = np.asarray(over_seeds, dtype=float) + over_images
     with np.errstate(divide="ignore", invalid="ignore"):
-        freedom = np.where(of_mean > 0, total**2 / of_mean**2 * (seeds - 1), np.inf)
-        spread = np.sqrt(total)
-        half_width = student.ppf((1 + LEVEL) / 2, freedom) * spread
-        score = np.where(spread > 0, np.abs(estimate) / spread, np.where(estimate == 0, 0, np.inf))
-    return estimate - half_width, estimate + half_width, 2 * student.sf(score, freedom)
+        freedom = np.where(over_seeds > 0, total**2 / over_seeds**2 * (seeds - 1), np.inf)
+    error = np.sqrt(total)
+    half_width = student.ppf((1 + LEVEL) / 2, freedom) * error
+    return estimate - half_width, estimate + half_width, _p(estimate, error, freedom), error
+
+
+def _p(estimate: Any, error: Any, freedom: Any) -> Any:
+    """How often chance alone gives an estimate as large; 1 for one that is nothing but rounding."""
+    from scipy.stats import t as student
+
+    size = np.abs(estimate)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(size > ROUNDING, 2 * student.sf(size / error, freedom), 1.0)
 
 
 def difference(
     by_seed: Sequence[float], replicates: np.ndarray, deterministic: bool = False
 ) -> Difference:
-    """The mean difference with its interval.
+    """Compute a mean difference with its interval.
 
     Args:
-        by_seed: The difference of each seed.
-        replicates: The mean difference over seeds, per resample of the images [R].
+        by_seed: The difference of each of S seeds.
+        replicates: The same on each resample of the images [S, R]; NaN where it is undefined.
         deterministic: Nothing depends on a seed, so a single value is all there is to know.
     """
-    estimate, seeds = float(np.mean(by_seed)), len(by_seed)
+    values, seeds = np.asarray(by_seed), len(by_seed)
     if seeds < 2 and not deterministic:
-        return Difference(estimate, seeds=seeds)
-    over_seeds = 0.0 if deterministic else float(np.var(by_seed, ddof=1))
-    over_images = float(np.var(replicates[~np.isnan(replicates)], ddof=1))
-    low, high, p = map(float, interval(estimate, over_seeds, over_images, seeds))
-    return Difference(estimate, low, high, p, 0 if deterministic else seeds)
+        return Difference(float(values.mean()), seeds=seeds)
+    replicates = replicates[:, ~np.isnan(replicates).any(0)]
+    if deterministic:
+        over_seeds, over_images = 0.0, float(np.var(replicates.mean(0), ddof=1))
+    else:
+        over_seeds, over_images = variances(values, replicates)
+    estimate = float(values.mean())
+    low, high, p, error = map(float, interval(estimate, over_seeds, over_images, seeds))
+    return Difference(estimate, low, high, p, 0 if deterministic else seeds, error)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -104,10 +135,23 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def corrected(family: Iterable[Difference]) -> list[Difference]:
-    """The differences of a family with Holm's p; the intervals stay those of each alone."""
+    """Return the differences of a family with Holm's p; the intervals stay those of each alone.
+
+    In families p is of Student's t with seeds - 1 degrees of freedom: Satterthwaite's grow without
+    bound where few seeds agree by luck, and among many comparisons some do.
+    """
     members = list(family)
-    p_values = holm([member.p for member in members])
-    return [replace(member, p=p) for member, p in zip(members, p_values, strict=True)]
+    p_values = [
+        float(_p(m.estimate, m.error, m.seeds - 1 if m.seeds else math.inf))
+        if not math.isnan(m.p)
+        else math.nan
+        for m in members
+    ]
+    return [replace(member, p=p) for member, p in zip(members, holm(p_values), strict=True)]
+
+
+class OtherImages(UserError):
+    """Two runs were not tested on the same images."""
 
 
 @dataclass
@@ -127,7 +171,7 @@ class Comparer:
             None where no seed has all test sets.
 
         Raises:
-            UserError: A pair was not tested on the same images.
+            OtherImages: A pair was not tested on the same images.
         """
         sets = len({b["test_set"] for b, _ in pairs})
         by_seed: dict[int, list[tuple[Any, Any]]] = {}
@@ -137,9 +181,12 @@ class Comparer:
         if not whole:
             return None
         values = [float(np.mean([b[metric] - a[metric] for b, a in found])) for found in whole]
-        shifts = [self._difference(b, a, metric) for found in whole for b, a in found]
+        shifts = np.array(
+            [np.mean([self._difference(b, a, metric) for b, a in found], axis=0) for found in whole]
+        )
         fixed = not any(row["trainable"] for found in whole for pair in found for row in pair)
-        return difference(values, np.mean(shifts, axis=0), deterministic=fixed)
+        low, high = METRICS[metric].bounds
+        return _within(difference(values, shifts, fixed), low - high, high - low)
 
     def value(self, rows: Sequence[Any], metric: str) -> Difference:
         """The metric itself, its mean over seeds with the interval, as if compared with 0.
@@ -147,14 +194,15 @@ class Comparer:
         Args:
             rows: Rows of the frame that differ in their seed alone.
         """
-        drawn = [self._replicates(row, metric) for row in rows]
+        drawn = np.array([self._replicates(row, metric) for row in rows])
         fixed = not any(row["trainable"] for row in rows)
-        return difference([row[metric] for row in rows], np.mean(drawn, axis=0), fixed)
+        found = difference([row[metric] for row in rows], drawn, fixed)
+        return _within(found, *METRICS[metric].bounds)
 
     def _difference(self, b: Any, a: Any, metric: str) -> np.ndarray:
         ours, theirs = self._replicates(b, metric), self._replicates(a, metric)
         if self._tested[b["directory"]] != self._tested[a["directory"]]:
-            raise UserError(
+            raise OtherImages(
                 f"{b['directory']} and {a['directory']} were not tested on the same images"
             )
         return ours - theirs
@@ -177,3 +225,9 @@ class Comparer:
             for name, values in resample(samples, names, counts, *bins_of(row)).items():
                 self._values[folder, name] = values
         return self._values[folder, metric]
+
+
+def _within(found: Difference, least: float, most: float) -> Difference:
+    """The same with its interval cut at the bounds of the metric."""
+    low, high = max(found.low, least), min(found.high, most)
+    return replace(found, low=low, high=high) if found.low == found.low else found

@@ -19,7 +19,15 @@ from coop_cmp.report.page.details import TEMPERATURES, at_temperatures, class_ga
 from coop_cmp.report.page.missing import find_missing, last_words, missing_seeds, with_seed
 from coop_cmp.report.page.records import mixtures, warnings
 from coop_cmp.report.page.rows import rows_of
-from coop_cmp.runs import Comparer, Identity, Predictions, claim, load, read_predictions
+from coop_cmp.runs import (
+    Comparer,
+    Identity,
+    Predictions,
+    claim,
+    corrected,
+    load,
+    read_predictions,
+)
 from coop_cmp.runs.frame import find_runs
 from coop_cmp.runs.identity import read_command
 from tests.commands import command
@@ -79,6 +87,12 @@ def test_families_join_what_differs_in_one_setting_alone(rows):
     assert find(rows, classes="base").family("classes") == find(rows, classes="new").family(
         "classes"
     )
+
+
+def test_holm_takes_the_rows_in_one_place_together(rows):
+    weak, strong = (find(rows, shots=4, **{"lambda": lam}) for lam in (0.01, 0.5))
+    expected = [change.p for change in corrected([weak.changes["ece"], strong.changes["ece"]])]
+    assert [weak.together["ece"], strong.together["ece"]] == expected
 
 
 def test_temperatures_divide_the_logits(output):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from coop_cmp.errors import UserError
 from coop_cmp.report.collect import Collector, Value
@@ -19,7 +20,7 @@ from coop_cmp.report.definitions import TITLES, names, table
 from coop_cmp.report.embedded import EMBEDDED
 from coop_cmp.report.paper import average_notes, printed_numbers
 from coop_cmp.report.render import Renderer
-from coop_cmp.runs import Difference, stored
+from coop_cmp.runs import Difference, holm, stored
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from tests.commands import command
@@ -417,17 +418,30 @@ def test_every_table_can_be_rendered_in_every_format(project):
             assert json.dumps(Renderer(one, values, problems, form).render())
 
 
-def test_holm_takes_the_comparisons_of_a_table_together(project, capsys):
-    comparison(project, [0.84, 0.85, 0.86], [0.80, 0.80, 0.81])
-    plain, family = (
-        list(csv.DictReader(show(project, "cmp_ablation", capsys, *more).splitlines()))
-        for more in (["--format", "csv"], ["--format", "csv", "--holm"])
-    )
-    pairs = [(float(a["p"]), float(b["p"])) for a, b in zip(plain, family, strict=True) if a["p"]]
-    assert len(pairs) == 5
-    assert min(b for _, b in pairs) == pytest.approx(5 * min(a for a, _ in pairs), rel=1e-3)
-    assert all(b >= a for a, b in pairs)
-    assert "taken together (Holm)" in show(project, "cmp_ablation", capsys, "--holm")
+def test_holm_takes_the_comparisons_of_a_column_together(project, capsys):
+    random = np.random.default_rng(0)
+    one = table("embedded_methods")
+    for run in one.runs():
+        confidence = random.uniform(0.55, 0.99, 100)
+        correct = random.random(100) < confidence - 0.2 * run.trainer.endswith("_CMP")
+        finish_with(project, run, confidence, correct)
+    collector = Collector(project, [one])
+    plain, family = (collector.values(one, holm)[0] for holm in (False, True))
+    for column in one.columns():
+        cells = [cell for cell in column if plain[cell].change]
+        assert len(cells) == 5
+        changes = [plain[cell].change for cell in cells]
+        alone = [2 * stats.t.sf(abs(c.estimate) / c.error, 2) for c in changes]
+        assert [family[cell].change.p for cell in cells] == pytest.approx(holm(alone))
+        assert [family[cell].change.low for cell in cells] == [c.low for c in changes]
+    legend = show(project, one.name, capsys, "--holm").replace("\n    ", " ")
+    assert "Holm-corrected over each column of a block" in legend
+    assert "2 degrees of freedom (3 seeds); so few seeds can show next to nothing" in legend
+
+
+def test_a_legend_names_the_units_of_its_table(project, capsys):
+    assert "Percent, NLL in nats;" in show(project, "embedded_base2new", capsys)
+    assert "Percent;" in show(project, "embedded_methods", capsys)
 
 
 def test_runs_that_several_tables_share_are_read_once(project, capsys, monkeypatch):

@@ -3,45 +3,89 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from coop_cmp.errors import UserError
 from coop_cmp.metrics import ece
 from coop_cmp.metrics.resample import draws
-from coop_cmp.runs import Comparer, difference, holm
-from coop_cmp.runs.compare import interval
+from coop_cmp.runs.compare import (
+    Comparer,
+    Difference,
+    OtherImages,
+    corrected,
+    difference,
+    holm,
+    interval,
+    variances,
+)
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from coop_cmp.runs.stored import StoredRun
 from tests.made_runs import finish_with
 
+IMAGES, REPLICATES = 200, 200
+CASES = {
+    "seeds only": (1, 0, 0),
+    "images only": (0, 10, 0),
+    "both": (1, 10, 0),
+    "interaction only": (0, 0, 10),
+    "interaction and seeds": (1, 0, 14),
+    "mixed": (0.3, 5, 10),
+    "mostly images": (0.3, 20, 5),
+}
+"""Deviations of the noise of seeds, of images, and of each seed on each image."""
 
-@pytest.mark.parametrize(
-    ("seeds", "most"), [(3, 0.080), (5, 0.060), (10, 0.060)], ids=lambda value: str(value)
-)
-def test_without_an_effect_few_differences_are_called_one(seeds, most):
-    """The simulation behind the docs: noise of seeds, each its own, and of images, shared."""
-    random, trials = np.random.default_rng(0), 20_000
-    rates = []
-    for ratio in (0, 0.25, 0.5, 1, 2, 5):  # image noise against the seeds' noise of the mean
-        image = ratio / math.sqrt(seeds)
-        runs = random.normal(size=(trials, seeds)) + random.normal(0, image, (trials, 1))
-        low, high, _ = interval(runs.mean(1), runs.var(1, ddof=1), image**2, seeds)
-        rates.append(float(((low > 0) | (high < 0)).mean()))
-    assert min(rates) > 0.035
-    assert max(rates) < most
-    assert rates[0] == pytest.approx(0.05, abs=0.006), "with noise of seeds alone it is exact"
+
+def null_differences(noise, seeds: int, trials: int):
+    """Estimates, their variances by seeds and by images, of differences without an effect."""
+    random = np.random.default_rng(0)
+    seed, image, both = noise
+    counts = random.poisson(1, (REPLICATES, IMAGES)).T.astype(float)
+    counts /= counts.sum(0)
+    found = []
+    for _ in range(trials):
+        by_image = random.normal(0, both, (seeds, IMAGES)) + random.normal(0, image, IMAGES)
+        by_image += random.normal(0, seed, (seeds, 1))
+        by_seed = by_image.mean(1)
+        found.append((by_seed.mean(), *variances(by_seed, by_image @ counts)))
+    return np.array(found).T
+
+
+@pytest.mark.parametrize("noise", CASES)
+@pytest.mark.parametrize(("seeds", "most"), [(3, 0.080), (5, 0.070), (10, 0.065)])
+def test_without_an_effect_few_differences_are_called_one(seeds, most, noise):
+    """The simulation behind the docs."""
+    low, high, p, _ = interval(*null_differences(CASES[noise], seeds, 3000), seeds)
+    rate = float(((low > 0) | (high < 0)).mean())
+    assert 0.035 < rate < most
+    assert rate == float((p < 0.05).mean())
+
+
+@pytest.mark.parametrize("noise", CASES)
+@pytest.mark.parametrize("seeds", [3, 10])
+def test_without_an_effect_few_families_have_a_significant_member(seeds, noise):
+    """Twenty comparisons of unequal size, all of them without an effect."""
+    members, families = 20, 200
+    found = null_differences(CASES[noise], seeds, members * families)
+    ends = zip(found[0], *interval(*found, seeds), strict=True)
+    everyone = [Difference(e, low, high, p, seeds, error) for e, low, high, p, error in ends]
+    marked = [
+        any(one.holds for one in corrected(everyone[k : k + members]))
+        for k in range(0, len(everyone), members)
+    ]
+    assert np.mean(marked) <= 0.06
 
 
 def test_an_interval_is_students_over_seeds_and_normal_over_images():
     # mean 1, deviation d over three seeds: 1 ± 4.3027 d / sqrt(3)
-    low, high, _ = interval(1.0, 0.5**2, 0.0, 3)
+    low, high, _, _ = interval(1.0, 0.5**2 / 3, 0.0, 3)
     half = stats.t.ppf(0.975, 2) * 0.5 / math.sqrt(3)
     assert (low, high) == pytest.approx((1 - half, 1 + half))
-    low, high, p = interval(1.0, 0.0, 0.5**2, 3)
+    low, high, p, error = interval(1.0, 0.0, 0.5**2, 3)
+    assert error == 0.5
     assert (low, high) == pytest.approx((1 - 1.959964 * 0.5, 1 + 1.959964 * 0.5), abs=1e-6)
     assert p == pytest.approx(2 * stats.norm.sf(2))
 
@@ -49,33 +93,57 @@ def test_an_interval_is_students_over_seeds_and_normal_over_images():
 def test_the_interval_leaves_out_zero_exactly_where_p_is_below_five_percent():
     random = np.random.default_rng(1)
     estimate, seed, image = random.normal(size=500), random.random(500), random.random(500) / 9
-    low, high, p = interval(estimate, seed, image, 4)
+    low, high, p, _ = interval(estimate, seed / 4, image, 4)
     assert np.array_equal((low > 0) | (high < 0), p < 0.05)
 
 
 @pytest.mark.parametrize(
     ("by_seed", "images", "holds"),
     [
-        ([1.0, 1.1, 1.2], [0.01], True),
-        ([1.0, 1.1, 1.2], [9.0], False),
-        ([1.0, 2.0, -0.5], [0.01], False),
-        ([0.3, 0.3, 0.3], [0.0], True),
-        ([0.0, 0.0, 0.0], [0.0], False),
+        ([1.0, 1.1, 1.2], 0.01, True),
+        ([1.0, 1.1, 1.2], 9.0, False),
+        ([1.0, 2.0, -0.5], 0.01, False),
+        ([0.3, 0.3, 0.3], 0.0, True),
+        ([0.0, 0.0, 0.0], 0.0, False),
+        ([1e-17, 1e-17, 1e-17], 0.0, False),
     ],
 )
 def test_both_kinds_of_chance_count(by_seed, images, holds):
-    spread = np.random.default_rng(0).normal(np.mean(by_seed), images[0], 500)
-    assert difference(by_seed, spread).holds is holds
+    noise = np.random.default_rng(0).normal(0, images, 500)
+    assert difference(by_seed, np.array(by_seed)[:, None] + noise).holds is holds
+
+
+def test_what_seeds_and_images_share_is_counted_once():
+    random = np.random.default_rng(0)
+    by_image = random.normal(size=(4, 500))  # nothing but noise of each seed on each image
+    drawn = random.multinomial(500, np.full(500, 1 / 500), 4000) / 500
+    over_seeds, over_images = variances(by_image.mean(1), by_image @ drawn.T)
+    assert over_seeds == np.var(by_image.mean(1), ddof=1) / 4
+    assert over_images < 0.2 * np.var((by_image @ drawn.T).mean(0), ddof=1)
+    # Images that are hard for all seeds alike are counted in full.
+    shared = np.tile(by_image[0], (4, 1))
+    _, over_images = variances(shared.mean(1), shared @ drawn.T)
+    assert over_images == pytest.approx(shared[0].var() / 500, rel=0.1)
 
 
 def test_a_single_seed_says_nothing_of_others_unless_nothing_depends_on_it():
-    spread = np.random.default_rng(0).normal(1, 0.1, 500)
+    spread = np.random.default_rng(0).normal(1, 0.1, (1, 500))
     one = difference([1.0], spread)
     assert (one.estimate, one.holds, one.seeds) == (1.0, False, 1)
     assert math.isnan(one.low)
     fixed = difference([1.0], spread, deterministic=True)
     assert (fixed.holds, fixed.seeds) == (True, 0)
     assert fixed.low == pytest.approx(1 - 1.96 * 0.1, abs=0.02)
+
+
+def test_families_count_seeds_less_one_as_degrees_of_freedom():
+    alone = Difference(1.0, p=1e-9, seeds=3, error=0.1)
+    (one,) = corrected([alone])
+    assert one.p == pytest.approx(2 * stats.t.sf(10, 2))
+    fixed = Difference(1.0, p=1e-9, seeds=0, error=0.5)
+    two = corrected([fixed, replace(alone, p=math.nan)])
+    assert two[0].p == pytest.approx(2 * stats.norm.sf(2))
+    assert math.isnan(two[1].p)
 
 
 def test_holms_correction_against_a_case_by_hand():
@@ -124,7 +192,7 @@ def test_runs_on_other_images_are_not_compared(tmp_path):
     ):
         finish_with(project, run, np.array([0.9, 0.8]), np.array([True, False]), names)
         rows.append(dict(project.frame([run]).iloc[0]))
-    with pytest.raises(UserError, match="were not tested on the same images"):
+    with pytest.raises(OtherImages, match="were not tested on the same images"):
         Comparer().compare([tuple(rows)], "ece")
 
 
@@ -150,3 +218,14 @@ def test_the_interval_of_a_value_is_made_of_the_bins_of_the_run(tmp_path, n_bins
 def predictions(run):
     logits = run.predictions.logits.astype(float)
     return np.exp(logits) / np.exp(logits).sum(1, keepdims=True), run.predictions.labels
+
+
+def test_intervals_end_at_the_bounds_of_a_metric(tmp_path):
+    project = Project(ROOT, tmp_path)
+    rows = []
+    for seed, right in ((1, 10), (2, 9), (3, 1)):
+        run = Run("digits", "CoOp", "GlyphCLIP", 8, seed)
+        finish_with(project, run, np.full(10, 0.7), np.arange(10) < right)
+        rows += project.frame([run]).to_dict("records")
+    found = Comparer().value(rows, "accuracy")
+    assert (found.high, found.low) == (1.0, 0.0)

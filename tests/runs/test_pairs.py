@@ -73,3 +73,17 @@ def test_of_several_baselines_the_most_similar_is_taken(tmp_path):
     baselines = Baselines([a, b, c, d])
     assert baselines.of(c) is b
     assert baselines.of(d) is None, "CoOp was not trained on one shot"
+
+
+def test_what_cannot_be_compared_says_why_and_nothing_is_not_marked(tmp_path):
+    logits, labels = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 3
+    for seed in (1, 2, 3):
+        for name in ("CoOp", "CoOp_CMP"):
+            settings = {"TRAINER.NAME": name, "SEED": seed}
+            write_run(tmp_path / f"{name}{seed}", settings, logits, labels, "xyz")
+    (line,) = [line for line in summary(load(tmp_path)).splitlines() if "by CMP" in line]
+    assert line.count("+0.00 (+0.00 to +0.00)") == 4
+    assert "*" not in line
+    other = [str(name) for name in range(100, 120)]
+    write_run(tmp_path / "CoOp_CMP1", {**settings, "SEED": 1}, logits, labels, "xyz", names=other)
+    assert "not the same images" in summary(load(tmp_path))

@@ -83,14 +83,10 @@ def missing_seeds(groups: Sequence[Group]) -> Iterator[tuple[Group, int]]:
     """Yield groups with seeds that they lack and others with the same test set and shots have."""
     known: dict[Any, set[int]] = {}
     for group in groups:
-        known.setdefault(_place(group), set()).update(group.seeds)
+        known.setdefault(group.place, set()).update(group.seeds)
     for group in groups:
         if group.seeds:
-            yield from ((group, s) for s in sorted(known[_place(group)] - set(group.seeds)))
-
-
-def _place(group: Group) -> tuple[Any, ...]:
-    return tuple(group.row[name] for name in ("test_set", "trained_on", "backbone", "shots"))
+            yield from ((group, s) for s in sorted(known[group.place] - set(group.seeds)))
 
 
 def with_seed(folder: str, known: int, wanted: int) -> tuple[str, str]:

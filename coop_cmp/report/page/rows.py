@@ -28,7 +28,7 @@ class Row:
         group: One run per seed.
         values: By metric its mean over seeds with the interval.
         changes: By metric the difference to the baseline; empty for a baseline.
-        together: By metric Holm's p over all rows of the page; NaN where there is none.
+        together: By metric Holm's p over the rows in the same place; NaN where there is none.
         baseline: The place of the row that it is compared with among all rows.
         problems: Why something is missing.
     """
@@ -96,11 +96,14 @@ def rows_of(runs: Iterable[StoredRun], intervals: bool = True) -> list[Row]:
         pairs = baselines.pairs(row.group.rows)
         row.baseline = places[pairs[0][1]["group"]] if pairs else None
         _measure(row, pairs, comparer if intervals else None)
-    for metric in shown_in("table"):
-        family = [row for row in rows if metric.name in row.changes]
-        changes = corrected(row.changes[metric.name] for row in family)
+    families: dict[Any, list[Row]] = {}
+    for row in rows:
+        for metric in row.changes:
+            families.setdefault((metric, *row.group.place), []).append(row)
+    for (metric, *_), family in families.items():
+        changes = corrected(row.changes[metric] for row in family)
         for row, change in zip(family, changes, strict=True):
-            row.together[metric.name] = change.p
+            row.together[metric] = change.p
     return rows
 
 
