@@ -16,7 +16,6 @@ from PIL import Image
 
 import coop_cmp.losses.names as names
 from coop_cmp import TermScope
-
 from coop_cmp.config import SETTINGS
 from coop_cmp.metrics import calibration_report
 from coop_cmp.metrics.records import METRICS
@@ -25,6 +24,7 @@ from coop_cmp.report.page.rows import rows_of
 from coop_cmp.report.summary import summary
 from coop_cmp.runs.frame import find_runs, load
 from tests.blocks import blocks
+from tests.commands import command
 from tests.conftest import ROOT
 from tests.datasets.trees import build, entries
 from tests.made_runs import write_run
@@ -138,5 +138,5 @@ def test_a_metric_is_one_record(monkeypatch, tmp_path, capsys):
     assert rows[1].changes["overconfident"].high == 0
     data = page_data(rows, [], "")
     assert data["metrics"]["overconfident"]["better"] == -1
-    assert metrics_command([str(tmp_path / "CoOp1"), "--keys", "overconfident"]) == 0
+    assert command("metrics")([str(tmp_path / "CoOp1"), "--keys", "overconfident"]) == 0
     assert "25.00%" in capsys.readouterr().out

@@ -221,7 +221,7 @@ def predictions(run):
 
 
 def test_intervals_end_at_the_bounds_of_a_metric(tmp_path):
-    project = Project(ROOT, tmp_path)
+    project = Project(tmp_path)
     rows = []
     for seed, right in ((1, 10), (2, 9), (3, 1)):
         run = Run("digits", "CoOp", "GlyphCLIP", 8, seed)
