@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return dispatch(sys.argv[1:] if arguments is None else arguments)
     except BrokenPipeError:
-        # Whoever read the output, such as head, has seen enough; what is left has nowhere to go.
+        # The reader, such as head, has closed the pipe: drop the rest of the output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (UserError, OSError) as error:
