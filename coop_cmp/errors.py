@@ -1,4 +1,4 @@
-"""The one exception for mistakes a user can mend, and how commands end."""
+"""The exception for errors that a user can fix, and the exit codes of commands."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import difflib
 import errno
 from collections.abc import Iterable
 
-USER_ERROR = 2  # exit code of a command after a mistake of the user's
-DATA_ERROR = 65  # as in sysexits.h: the same, in a data set, which every method would find
+USER_ERROR = 2  # exit code after an error of the user
+DATA_ERROR = 65  # as in sysexits.h: the same in a data set, which every method would meet
 MISTAKES = (USER_ERROR, DATA_ERROR)
 IO_ERROR = 74  # as in sysexits.h: the disk or the network failed, and trying again may help
 _PASSING = (
@@ -24,7 +24,7 @@ _PASSING = (
 
 
 def exit_code(error: Exception) -> int:
-    """What a command ends with after this error."""
+    """Return the exit code of a command after this error."""
     if isinstance(error, DataError):
         return DATA_ERROR
     passing = isinstance(error, OSError) and error.errno in _PASSING
@@ -36,11 +36,11 @@ class UserError(ValueError):
 
 
 class DataError(UserError):
-    """Wrong input in a data set: whoever reads it, whatever the method, meets the same mistake."""
+    """Wrong input in a data set, which every method would meet."""
 
 
 def one_line(error: BaseException) -> str:
-    """What to show of an error: the file and the reason for one of the system's, else its end.
+    """Return the file and reason of a system error, or the last line of any other.
 
     An error of a loader process arrives wrapped in its traceback, and its last line is the message.
     """
@@ -52,7 +52,7 @@ def one_line(error: BaseException) -> str:
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """A hint such as ``; did you mean "CoOp"?``, or nothing when no known name is near."""
+    """Return a hint such as ``; did you mean "CoOp"?``, or nothing when no known name is near."""
     by_lower = {k.lower(): k for k in known}
     matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     return f'; did you mean "{by_lower[matches[0]]}"?' if matches else ""

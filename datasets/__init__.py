@@ -1,7 +1,6 @@
 """The data sets, one file each; importing this package registers all of them in Dassl.
 
-The package runs in place, from the folder of ``train.py``, as in every CoOp-family repository. A
-file that is put here registers its data set without any other change.
+A file that is put here registers its data set without any other change.
 """
 
 from importlib import import_module

@@ -3,7 +3,8 @@
 #   bash scripts/pretrain_glyphclip.sh [folder, default output/glyphclip] [options of the program]
 # The folder configs/models replaces the weights that the project ships.
 set -euo pipefail
-. "$(dirname "$0")/env.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+find_python
 folder=$ROOT/output/glyphclip
 if [ $# -gt 0 ] && [[ $1 != -* ]]; then
     folder=$1

@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+import coop_cmp.trainers  # noqa: F401 - declares the methods
 from coop_cmp import cli
 from coop_cmp.clip import LoadedCLIP, add_models, load_clip
 

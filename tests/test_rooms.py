@@ -46,6 +46,12 @@ def test_arrows_point_one_way(room):
             assert wrong == [], f"{file.relative_to(LIBRARY)} imports {wrong}"
 
 
+@pytest.mark.parametrize("name", ["errors", "files"])
+def test_the_ground_floor_stands_on_nothing_of_ours(name):
+    ours = {module for module in imported(LIBRARY / f"{name}.py") if module.startswith("coop_cmp")}
+    assert ours <= {"coop_cmp.errors", "coop_cmp.errors.UserError"}
+
+
 def test_only_what_runs_them_imports_trainers_and_data_sets():
     users = ("predict", "cli")
     for file in sorted(LIBRARY.rglob("*.py")):

@@ -41,10 +41,11 @@ _MODULES = {"lambda": "lambda_search"}  # a word of Python's own
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    return handled(lambda: dispatch(sys.argv[1:] if arguments is None else arguments))
+    words = sys.argv[1:] if arguments is None else arguments
+    return handled(lambda: dispatch(words), "interrupted; the same command resumes")
 
 
-def handled(call: Callable[[], int]) -> int:
+def handled(call: Callable[[], int], interrupted: str = "interrupted") -> int:
     """Return the exit code of a call, after a line about the error with which it ended.
 
     An error of the user (`UserError`) or of the system (`OSError`) is one line on stderr, with
@@ -53,7 +54,7 @@ def handled(call: Callable[[], int]) -> int:
     try:
         return call()
     except BrokenPipeError:
-        # Whoever read the output, such as head, has seen enough; what is left has nowhere to go.
+        # The reader, such as head, has closed the pipe: drop the rest of the output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (UserError, OSError) as error:
@@ -67,7 +68,7 @@ def handled(call: Callable[[], int]) -> int:
         print(f"error: {error}; {INSTALL}", file=sys.stderr)
         return USER_ERROR
     except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
+        print(f"\n{interrupted}", file=sys.stderr)
         return 130
 
 

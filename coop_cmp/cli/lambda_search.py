@@ -142,8 +142,8 @@ def _doubt(chosen: Candidate, candidates: Sequence[Candidate], metric: str) -> s
     if found is None or found.holds:
         return ""
     return (
-        f" The validation part cannot tell it from no penalty: {change_text(found, metric)}, "
-        "so it is as good as a guess."
+        " The choice is not significant: the difference to no penalty on the validation images is "
+        f"{change_text(found, metric)}."
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import coop_cmp.trainers  # noqa: F401 - declares the methods
 from coop_cmp.errors import UserError
 from coop_cmp.report.definitions import ELEVEN
 from coop_cmp.runs.grid import Grid, parse_grid, read_grids

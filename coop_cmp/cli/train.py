@@ -75,7 +75,7 @@ def find_config(path: str) -> str:
 
 
 def setup_cfg(args: argparse.Namespace) -> CfgNode:
-    """The settings: defaults, then the data set's file, the method's file, the command line."""
+    """Return the settings: defaults, then the data set's file, the method's file, the arguments."""
     files = {
         "--dataset-config-file": find_config(args.dataset_config_file),
         "--config-file": find_config(args.config_file),
@@ -109,7 +109,7 @@ def setup_cfg(args: argparse.Namespace) -> CfgNode:
 
 
 def check_names(cfg: CfgNode) -> None:
-    """Refuse a trainer, data set or evaluator that nobody registered."""
+    """Raise UserError for a trainer, data set or evaluator that is not registered."""
     register_if_term(cfg.TRAINER.NAME)
     for what, option, name, registry in (
         ("trainer", "--trainer", cfg.TRAINER.NAME, TRAINER_REGISTRY),
@@ -135,7 +135,7 @@ def print_args(args: argparse.Namespace, cfg: CfgNode) -> None:
 
 
 def evaluated(args: argparse.Namespace, cfg: CfgNode) -> Training | None:
-    """The run that is tested; None for one that learns itself, or from another codebase."""
+    """Return the run that is tested; None for a training, or a run of another codebase."""
     found = read_identity(args.model_dir) if args.eval_only and args.model_dir else None
     if found is None:
         return None

@@ -18,7 +18,7 @@ SURE = 0.95
 
 @dataclass(frozen=True)
 class Threshold:
-    """The confidence from which a model answers, and what came of it on labelled images.
+    """A confidence threshold, and its outcome on labelled images.
 
     Attributes:
         value: The least confidence of an answer; infinite if no answer is good enough.
@@ -46,14 +46,14 @@ class Threshold:
         if math.isinf(self.value):
             return f"no threshold keeps that error on {self.total} validation images"
         return (
-            f"answers from a confidence of {self.value:.1%}: on {self.total} validation images "
+            f"threshold: {self.value:.1%} confidence; on {self.total} validation images "
             f"{self.answered} answers, {self.wrong} of them wrong; the error of answers is at most "
             f"{self.at_most:.1%} with probability {SURE:.0%}"
         )
 
 
 def choose_threshold(confidence: np.ndarray, correct: np.ndarray, error: float) -> Threshold:
-    """The lowest threshold whose answers are wrong in at most a share ``error`` of all answers.
+    """Choose the lowest threshold at which at most a share ``error`` of the answers is wrong.
 
     Args:
         confidence: The largest probability of each labelled image, shape [N].

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import yaml
 
 from coop_cmp import CONFIGS
-from coop_cmp.config import METHODS, Method
+from coop_cmp.config import METHODS
 from coop_cmp.config.defaults import check_backbone
 from coop_cmp.config.resolve import resolve
 from coop_cmp.errors import UserError, closest
@@ -86,9 +86,9 @@ class Project:
         without files uses those of the one whose node it shares, as zero-shot CLIP does CoOp's.
         None for a method that brings its settings itself.
         """
-        method, methods = split_trainer(trainer)[0], declared_methods()
-        node = methods[method].node if method in methods else ""
-        names = [method, *(name for name in methods if methods[name].node == node)]
+        method = split_trainer(trainer)[0]
+        node = METHODS[method].node if method in METHODS else ""
+        names = [method, *(name for name in METHODS if METHODS[name].node == node)]
         folders = (self.configs / "trainers" / name for name in names)
         folder = next((folder for folder in folders if folder.is_dir()), None)
         if folder is None:
@@ -106,15 +106,14 @@ class Project:
                 two runs that would share a directory.
         """
         places: dict[Path, Run] = {}
-        methods = declared_methods()
         for run in dict.fromkeys(runs):
             for name in filter(None, (run.dataset, run.source)):
                 if name not in self.dataset_names:
                     folder = self.configs / "datasets"
                     hint = closest(name, self.dataset_names)
                     raise UserError(f"datasets: {name!r} has no config in {folder}{hint}")
-            if split_trainer(run.trainer)[0] not in methods:
-                known = [*methods, *(twin_of(m, term) for m in methods for term in TERMS)]
+            if split_trainer(run.trainer)[0] not in METHODS:
+                known = [*METHODS, *(twin_of(m, term) for term in TERMS for m in METHODS)]
                 raise UserError(
                     f"trainers: there is no {run.trainer!r}{closest(run.trainer, known)}"
                 )
@@ -162,7 +161,6 @@ class Project:
         """What the run is, by the config files as they are now."""
         if plain := run.uncalibrated:
             return calibrated(self.identity(plain), run.calibrator, run.labels)
-        declared_methods()
         config = self.trainer_config(run.trainer, run.backbone)
         files = {"--dataset-config-file": self.dataset_config(run.dataset), "--config-file": config}
         found = _identified(
@@ -222,14 +220,6 @@ def to_copy(words: Iterable[str]) -> str:
     place = f"{CONFIGS.parent}{os.sep}"
     short = (w.removeprefix(place) if w.startswith(f"{CONFIGS}{os.sep}") else w for w in words)
     return shlex.join(["coop-cmp", *short])
-
-
-@lru_cache
-def declared_methods() -> Mapping[str, Method]:
-    """The methods, with their settings, which they declare when they are imported."""
-    import coop_cmp.trainers  # noqa: F401 - here, since trainers import this room
-
-    return METHODS
 
 
 def _signature(file: Path) -> tuple[int, int, int] | None:

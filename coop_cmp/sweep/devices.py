@@ -31,7 +31,7 @@ def visible_gpus() -> list[str] | None:
     if listing.returncode not in (0, NO_DEVICES):
         words = (listing.stdout + listing.stderr).strip().splitlines() or ["it said nothing"]
         raise UserError(
-            f"nvidia-smi ended with exit code {listing.returncode} ({words[0].strip()}); mend the "
+            f"nvidia-smi ended with exit code {listing.returncode} ({words[0].strip()}); fix the "
             "driver, or choose another device with --devices cpu"
         )
     count = sum(line.startswith("GPU ") for line in listing.stdout.splitlines())

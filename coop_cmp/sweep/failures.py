@@ -1,4 +1,4 @@
-"""Why runs fail, and how to say it once."""
+"""Why runs fail, with each cause reported once."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def out_of_memory(failure: Failure) -> bool:
 def alike(
     failure: Failure, earlier: Iterable[Failure], pending: Iterable[Run], in_data: bool
 ) -> list[Run]:
-    """The runs that a mistake of the user's would end as well, and that need not be started.
+    """Return the pending runs that the same user error would end as well.
 
     A mistake in the data set ends all runs on it. Any other ends the trainings that differ in the
-    seed alone: they are averaged, and what mends the mistake changes them all. If runs with other
+    seed alone: they are averaged, and a fix changes them all. If runs with other
     settings met it too, it also ends the runs of their trainer on the data set, or of all trainers
     if theirs are more than one.
 
@@ -87,5 +87,5 @@ def report_failures(project: Project, failures: Sequence[Failure]) -> str:
         lines += [f"    | {line}" for line in first.log]
         if len(members) > 1:
             lines.append(f"    and {len(members) - 1} more for the same reason")
-        lines.append(f"    again: {project.shell_command(first.run)}")
+        lines.append(f"    To retry: {project.shell_command(first.run)}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Runs processes side by side until every run of a sweep is done or has failed for good."""
+"""Run processes in parallel until every run of a sweep is done or has failed for good."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Settings:
 
 
 class Launcher:
-    """Works off a list of runs; safe to kill at any moment and to start twice at once."""
+    """Executes a list of runs; it can be killed at any time and started twice in parallel."""
 
     def __init__(self, project: Project, settings: Settings, progress: Progress) -> None:
         self.project, self.settings, self.progress = project, settings, progress
@@ -131,7 +131,7 @@ class Launcher:
         for run, trial in list(self.pending.items()):
             needed = run.training
             if needed in self.failures:
-                self._give_up(Failure(run, f"not started, because {needed} failed"))
+                self._give_up(Failure(run, f"skipped: {needed} failed"))
             elif needed in active or needed in self.pending or (trial.avoid == device and others):
                 continue
             elif (not reserved or (trial.alone == device and not neighbours)) and (
@@ -149,7 +149,7 @@ class Launcher:
             return None
         state = self.project.state(run)
         if run.training and self.project.state(run.training).kind != "done":
-            self._give_up(Failure(run, f"not started, because {run.training} is not done"))
+            self._give_up(Failure(run, f"skipped: {run.training} is not done"))
         elif state.kind == "foreign" and not self.settings.redo:
             self._give_up(Failure(run, state.reason))
         elif state.results is not None:
@@ -165,7 +165,7 @@ class Launcher:
     def _wait_for_other(self, run: Run) -> None:
         now = time.monotonic()
         if run not in self.waiting_since:
-            self.progress.say(f"wait   {run}: another process is at it")
+            self.progress.say(f"wait   {run}: another process holds the lock")
         if now - self.waiting_since.setdefault(run, now) > self.settings.patience:
             held = duration(self.settings.patience)
             self._give_up(Failure(run, f"another process has held it for {held}"))
@@ -220,7 +220,7 @@ class Launcher:
         else:
             self._give_up(failure)
             if code in MISTAKES:
-                reason = f"not started, after the mistake in {trial.run}"
+                reason = f"skipped: {trial.run} failed with the same settings or data"
                 known = list(self.failures.values())
                 fresh = [run for run, other in self.pending.items() if other.failure is None]
                 for run in alike(failure, known, fresh, code == DATA_ERROR):
@@ -242,7 +242,7 @@ class Launcher:
         )
         if self.retired >= set(self.settings.devices):
             for trial in list(self.pending.values()):
-                reason = "not started, because no device is left to run on"
+                reason = "skipped: no device is left to run on"
                 self._give_up(trial.failure or Failure(trial.run, reason))
 
     def _give_up(self, failure: Failure) -> None:

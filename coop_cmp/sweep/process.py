@@ -199,7 +199,7 @@ class Attempt:
 
 
 def reject_results(directory: Path) -> None:
-    """Put a results file that cannot be trusted aside, for whoever wants to look."""
+    """Rename a results file that must not be used; it can still be read."""
     results = directory / RESULTS_FILE
     if results.exists():
         results.replace(directory / "results.rejected.json")

@@ -244,7 +244,7 @@ def test_a_mistake_is_not_made_again_with_other_seeds(root, capsys):
     ]
     err = capsys.readouterr().err
     assert err.count("error: no such folder") == 1
-    assert "not started, after the mistake in digits/CoOp/GlyphCLIP_8shots/seed1" in err
+    assert "skipped: digits/CoOp/GlyphCLIP_8shots/seed1" in err
 
 
 def test_a_mistake_in_a_data_set_ends_its_runs_at_once_and_no_others(root, capsys):

@@ -80,12 +80,12 @@ def test_the_folder_of_jobs_is_its_users_alone(root):
     folder = home(project)
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o770)
-    with pytest.raises(UserError, match="nobody else"):
+    with pytest.raises(UserError, match="private"):
         home(project)
     folder.rmdir()
     (root / "elsewhere").mkdir(mode=0o700)
     folder.symlink_to(root / "elsewhere")
-    with pytest.raises(UserError, match="nobody else"):
+    with pytest.raises(UserError, match="private"):
         read_all(project)
 
 

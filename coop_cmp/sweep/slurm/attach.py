@@ -1,4 +1,4 @@
-"""Submit what is open and nobody has, attach to the jobs that are there, wait until all ended.
+"""Submit open runs that no job has, attach to existing jobs, and wait until all have ended.
 
 Two sweeps at once need no lock between them: an array is submitted held, then the queue is read,
 and of two jobs with the same run the one with the higher number is cancelled before it starts.
@@ -120,12 +120,12 @@ class Attachment:
                 self._fail(failure)
 
     def submit(self) -> None:
-        """Submit what is open, ready to start, and in nobody's job."""
+        """Submit the runs that are open, ready to start and in no job."""
         self.full = False
         free = [run for run in self.rest if run not in self.held and run not in self.lost]
         for run in free:
             if run.training in self.failures:
-                self._fail(Failure(run, f"not started, because {run.training} failed"))
+                self._fail(Failure(run, f"skipped: {run.training} failed"))
         waiting = {*self.held, *self.lost, *self.failures}
         ready = [run for run in free if run in self.rest and run.training not in waiting]
         if not ready:

@@ -38,7 +38,7 @@ def parameters(text: str) -> dict[str, str]:
     """``partition=gpu gres=gpu:1`` as options of sbatch; all values stay text.
 
     Raises:
-        UserError: A word is no pair, or the option is one that the sweep sets itself.
+        UserError: A word is not a pair, or the sweep itself sets the option.
     """
     try:
         pairs = [part.partition("=") for part in shlex.split(text)]

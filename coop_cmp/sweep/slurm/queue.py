@@ -90,7 +90,7 @@ def release(array: int) -> None:
 
 
 def cancel(jobs: Sequence[Task]) -> None:
-    """Cancel jobs; one that has ended meanwhile is no mistake."""
+    """Cancel jobs; those that have ended meanwhile are ignored."""
     for start in range(0, len(jobs), 500):
         call("scancel", "--quiet", *(task.id for task in jobs[start : start + 500]))
 

@@ -122,7 +122,7 @@ def home(project: Project) -> Path:
     status = folder.lstat()
     private = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
     if not private or status.st_uid != os.getuid():
-        raise UserError(f"{folder}: has to be a folder of yours that nobody else may read; remove")
+        raise UserError(f"{folder}: must belong to you and be private (mode 0700); remove it")
     return folder
 
 
@@ -146,7 +146,7 @@ def submit(
 ) -> tuple[Submission, int]:
     """Write an array down and submit it, held.
 
-    The record comes first, so that whoever sees a job in the queue can read what it does.
+    The record comes first, so that every job in the queue has one.
     """
     folder = home(project) / f"{PREFIX}{secrets.token_hex(4)}"
     folder.mkdir(mode=0o700)
