@@ -31,6 +31,7 @@ from coop_cmp.runs.store import lookup
 from coop_cmp.trackers import Trackers
 
 from .checkpoint import learned_digest, load_learned
+from .fit import Fit, gradient_ratio
 from .frozen import FeatureTrainer
 
 
@@ -146,6 +147,7 @@ class PromptTrainer(FeatureTrainer):
     Attributes:
         folders: Where checkpoints are: the folder of our own, then those of other codebases.
         unused: Beginnings of the names that other codebases store and nobody needs.
+        term_loss: The name of an added term among the losses.
         cross_entropy: The name of its cross-entropy among the losses; None for a method without
             one, which takes no further term.
     """
@@ -154,6 +156,7 @@ class PromptTrainer(FeatureTrainer):
     folders: ClassVar[tuple[str, ...]] = ("prompt_learner",)
     unused: ClassVar[tuple[str, ...]] = ()
     cross_entropy: ClassVar[str | None] = "loss_ce"
+    term_loss: ClassVar[str] = ""
     model: Any  # a PromptedCLIP; Dassl's own trainers have other models
 
     def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
@@ -175,7 +178,7 @@ class PromptTrainer(FeatureTrainer):
         check_cfg(cfg)
 
     def build_model(self) -> None:
-        cfg = self.cfg
+        cfg, self.fit = self.cfg, Fit()
         self.device = choose_device(cfg)
         backbone = cfg.MODEL.BACKBONE
         print(f"Loading CLIP (backbone: {backbone.NAME})")
@@ -246,13 +249,29 @@ class PromptTrainer(FeatureTrainer):
     def take_step(self, step: Step) -> dict[str, Tensor]:
         """Minimise the sum of the losses; what it returns stays on the device until printed."""
         loss = reduce(torch.add, step.losses.values())
+        accuracy = compute_accuracy(step.logits, step.label)[0]
+        self.record_fit(step, accuracy)
         self.update(loss)
         if self.batch_idx + 1 == self.num_batches:
             self.update_lr()
-        shown = {"loss": loss, "acc": compute_accuracy(step.logits, step.label)[0]}
+        shown = {"loss": loss, "acc": accuracy}
         if len(step.losses) > 1:
             shown |= step.losses
         return {name: value.detach() for name, value in shown.items()}
+
+    def record_fit(self, step: Step, accuracy: Tensor) -> None:
+        """Measure what the results say about training; nothing is read on the host.
+
+        ``wrong`` is the share of misclassified samples over all steps, on which alone the penalty
+        acts, and ``accuracy`` that of the right ones in the last tenth of the epochs. ``gradient``,
+        at the frequency of prints, is what the term contributes, see :func:`gradient_ratio`.
+        """
+        self.fit.add("wrong", 1 - accuracy / 100)
+        if self.epoch >= self.max_epoch - max(1, self.max_epoch // 10):
+            self.fit.add("accuracy", accuracy / 100)
+        if self.term_loss and (self.batch_idx + 1) % self.cfg.TRAIN.PRINT_FREQ == 0:
+            term = step.losses[self.term_loss]
+            self.fit.add("gradient", gradient_ratio(term, step.logits, step.label))
 
     def penalised_logits(self, step: Step) -> Tensor:
         """The logits [B, C] that a term added to the loss is computed from."""
@@ -307,6 +326,7 @@ class PromptTrainer(FeatureTrainer):
             "images": self.image_names(split),
             "device": self.device,
             "precision": self.precision,
+            "fit": self.fit.means(),
             "sizes": {"train": len(self.dm.dataset.train_x), "trainable": self.trainable},
             "notes": [*getattr(self.dm.dataset, "notes", []), *cached],
         }

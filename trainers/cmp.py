@@ -18,6 +18,8 @@ from .base import PromptTrainer
 class CMP(PromptTrainer):
     """Adds lambda * L_CMP to the loss of the method that stands behind it."""
 
+    term_loss = "loss_cmp"
+
     def forward_backward(self, batch: dict[str, Any]) -> dict[str, Tensor]:
         step, settings = self.compute_losses(batch), self.cfg.TRAINER.CMP
         logits = self.penalised_logits(step)
