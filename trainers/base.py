@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import reduce
@@ -33,6 +34,8 @@ from coop_cmp.trackers import Trackers
 from .checkpoint import learned_digest, load_learned
 from .fit import Fit, gradient_ratio
 from .frozen import FeatureTrainer
+
+SAME = 1 - 1e-5  # the cosine from which on the text features of two classes are the same
 
 
 @dataclass
@@ -306,7 +309,9 @@ class PromptTrainer(FeatureTrainer):
         with torch.no_grad(), self.autocast():
             self.model.fixed_text = self.model.classifier()
         if self.model.fixed_text is not None:
-            self.evaluator.facts["text_features"] = self.model.fixed_text.float().cpu()
+            text = self.model.fixed_text.float().cpu()
+            self.evaluator.facts["text_features"] = text
+            self.evaluator.facts["notes"] += same_classes(text, self.dm.dataset.classnames)
         try:
             return super().test(split)
         finally:
@@ -348,6 +353,17 @@ class PromptTrainer(FeatureTrainer):
             print("Note that load_model() is skipped as no pretrained model is given")
             return
         load_learned(self.learner, directory, epoch, self.folders, self.unused)
+
+
+def same_classes(text: Tensor, names: Sequence[str]) -> list[str]:
+    """A note on classes whose text features [..., C, E] are the same to the model."""
+    text = F.normalize(text.reshape(-1, *text.shape[-2:])[0], dim=-1)
+    alike = (text @ text.t()).fill_diagonal_(0).amax(1) > SAME
+    found = [name for name, same in zip(names, alike.tolist(), strict=True) if same]
+    if not found:
+        return []
+    shown = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
+    return [f"{len(found)} of {len(names)} classes have the text features of another: {shown}"]
 
 
 def fused(optim: torch.optim.Optimizer) -> torch.optim.Optimizer:

@@ -20,7 +20,7 @@ from .base import PromptedCLIP, PromptTrainer, Step
 from .cmp import CMP
 
 
-class TermTrainer(CMP):
+class TermTrainer(PromptTrainer):
     """Adds the weighted term to the loss of the method, or puts it in place of the cross-entropy.
 
     What is added sees the logits that predict; what replaces, those of the cross-entropy.

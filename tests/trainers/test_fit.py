@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from coop_cmp.losses import cmp_loss
+from coop_cmp.trainers.base import same_classes
 from coop_cmp.trainers.fit import Fit, gradient_ratio
 from tests.trainers.conftest import METHODS, steps
 
@@ -48,3 +49,24 @@ def test_means_are_over_the_steps_that_gave_a_value():
         fit.add("a", torch.tensor(value))
     fit.add("b", torch.tensor(4.0))
     assert fit.means() == {"a": 3.0, "b": 4.0}
+
+
+def test_a_penalty_without_a_mistake_to_act_on_is_noted(build):
+    trainer = build("CoOp_CMP")
+    steps(trainer, 1)
+    assert not any("misclassified" in note for note in trainer.facts()["notes"])
+    trainer = build("CoOp_CMP")
+    trainer.fit.add("wrong", torch.tensor(0.0))
+    assert "no training sample was misclassified" in trainer.facts()["notes"][0]
+
+
+def test_classes_that_are_the_same_to_the_model_are_noted(build):
+    text = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+    assert same_classes(text, ["a", "b", "c", "d"]) == []
+    text[3] = 2 * text[1]
+    (note,) = same_classes(text, ["a", "b", "c", "d"])
+    assert note == "2 of 4 classes have the text features of another: b, d"
+    trainer = build("ZeroshotCLIP", classnames=["cat", "Cat", "dog"])
+    trainer.evaluator.evaluate = lambda: {"accuracy": 0.0}
+    trainer.test()
+    assert "2 of 3 classes" in trainer.evaluator.facts["notes"][0]
