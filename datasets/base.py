@@ -15,6 +15,7 @@ from coop_cmp.errors import UserError
 
 from .files import list_folders, list_images, store
 from .sampling import (
+    by_label,
     few_shot,
     hold_out,
     record_few_shot,
@@ -131,6 +132,12 @@ class FewShotDataset(DatasetBase):
             record_few_shot(Path(self.dataset_dir, "split_fewshot", name), drawn)
         elif shots > 0:
             self.notes.append("few-shot images drawn without a seed (SEED -1)")
+        drawn_of = [len(images) for images in by_label(split.train).values()]
+        if short := sum(count < shots for count in drawn_of):
+            self.notes.append(
+                f"{short} of {len(drawn_of)} classes have fewer training images than the {shots} "
+                f"shots, the smallest {min(drawn_of)}"
+            )
         split = hold_out(split, getattr(cfg.DATASET, "FOLD", ""))
         return subsample_classes(split, cfg.DATASET.SUBSAMPLE_CLASSES)
 

@@ -52,14 +52,7 @@ def few_shot(split: Split, shots: int, seed: int, *, sample_val: bool = True) ->
             kept += generator.sample(images, count) if len(images) >= count else images
         return kept
 
-    classes = by_label(split.train)
-    fewest = min(classes.values(), key=len)
-    if len(fewest) < shots:
-        print(
-            f"Warning: class {fewest[0][2]!r} has only {len(fewest)} training images for {shots} "
-            "shots; classes with too few keep all of theirs"
-        )
-    train = sample(classes, shots)
+    train = sample(by_label(split.train), shots)
     val = sample(by_label(split.val), min(shots, MAX_VAL_SHOTS)) if sample_val else split.val
     return Split(train, val, split.test)
 

@@ -40,6 +40,7 @@ def record_of(identity: Identity, **fields: Any) -> dict[str, Any]:
         "machine": {"host": "here", "device": "cpu"},
         "versions": {"python": "3"},
         "commit": None,
+        "fit": {},
         "notes": [],
         **fields,
     }

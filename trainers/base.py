@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import reduce
@@ -29,8 +30,11 @@ from coop_cmp.runs.identity import flatten, identify
 from coop_cmp.runs.store import lookup
 
 from .checkpoint import learned_digest, load_learned
+from .fit import Fit, gradient_ratio
 from .stored import FeatureTrainer
 from .trackers import RunWriter
+
+SAME = 1 - 1e-5  # the cosine from which on the text features of two classes are the same
 
 
 @dataclass
@@ -145,6 +149,7 @@ class PromptTrainer(FeatureTrainer):
     Attributes:
         folders: Where checkpoints are: the folder of our own, then those of other codebases.
         unused: Beginnings of the names that other codebases store and nobody needs.
+        term_loss: The name of an added term among the losses.
         cross_entropy: The name of its cross-entropy among the losses; None for a method without
             one, which takes no further term.
     """
@@ -153,6 +158,7 @@ class PromptTrainer(FeatureTrainer):
     folders: ClassVar[tuple[str, ...]] = ("prompt_learner",)
     unused: ClassVar[tuple[str, ...]] = ()
     cross_entropy: ClassVar[str | None] = "loss_ce"
+    term_loss: ClassVar[str] = ""
     model: Any  # a PromptedCLIP; Dassl's own trainers have other models
 
     def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
@@ -174,7 +180,7 @@ class PromptTrainer(FeatureTrainer):
         check_cfg(cfg)
 
     def build_model(self) -> None:
-        cfg = self.cfg
+        cfg, self.fit = self.cfg, Fit()
         self.device = choose_device(cfg)
         backbone = cfg.MODEL.BACKBONE
         print(f"Loading CLIP (backbone: {backbone.NAME})")
@@ -244,13 +250,29 @@ class PromptTrainer(FeatureTrainer):
     def take_step(self, step: Step) -> dict[str, Tensor]:
         """Minimise the sum of the losses; what it returns stays on the device until printed."""
         loss = reduce(torch.add, step.losses.values())
+        accuracy = compute_accuracy(step.logits, step.label)[0]
+        self.record_fit(step, accuracy)
         self.update(loss)
         if self.batch_idx + 1 == self.num_batches:
             self.update_lr()
-        shown = {"loss": loss, "acc": compute_accuracy(step.logits, step.label)[0]}
+        shown = {"loss": loss, "acc": accuracy}
         if len(step.losses) > 1:
             shown |= step.losses
         return {name: value.detach() for name, value in shown.items()}
+
+    def record_fit(self, step: Step, accuracy: Tensor) -> None:
+        """Measure what the results say about training; nothing is read on the host.
+
+        ``wrong`` is the share of misclassified samples over all steps, on which alone the penalty
+        acts, and ``accuracy`` that of the right ones in the last tenth of the epochs. ``gradient``,
+        at the frequency of prints, is what the term contributes, see :func:`gradient_ratio`.
+        """
+        self.fit.add("wrong", 1 - accuracy / 100)
+        if self.epoch >= self.max_epoch - max(1, self.max_epoch // 10):
+            self.fit.add("accuracy", accuracy / 100)
+        if self.term_loss and (self.batch_idx + 1) % self.cfg.TRAIN.PRINT_FREQ == 0:
+            term = step.losses[self.term_loss]
+            self.fit.add("gradient", gradient_ratio(term, step.logits, step.label))
 
     def penalised_logits(self, step: Step) -> Tensor:
         """The logits [B, C] that a term added to the loss is computed from."""
@@ -285,7 +307,9 @@ class PromptTrainer(FeatureTrainer):
         with torch.no_grad(), self.autocast():
             self.model.fixed_text = self.model.classifier()
         if self.model.fixed_text is not None:
-            self.evaluator.facts["text_features"] = self.model.fixed_text.float().cpu()
+            text = self.model.fixed_text.float().cpu()
+            self.evaluator.facts["text_features"] = text
+            self.evaluator.facts["notes"] += same_classes(text, self.dm.dataset.classnames)
         try:
             return super().test(split)
         finally:
@@ -303,6 +327,7 @@ class PromptTrainer(FeatureTrainer):
             "images": self.image_names(split),
             "device": self.device,
             "precision": self.precision,
+            "fit": self.fit.means(),
             "sizes": {"train": len(self.dm.dataset.train_x), "trainable": self.trainable},
             "notes": [*getattr(self.dm.dataset, "notes", [])],
         }
@@ -324,6 +349,17 @@ class PromptTrainer(FeatureTrainer):
             print("Note that load_model() is skipped as no pretrained model is given")
             return
         load_learned(self.learner, directory, epoch, self.folders, self.unused)
+
+
+def same_classes(text: Tensor, names: Sequence[str]) -> list[str]:
+    """A note on classes whose text features [..., C, E] are the same to the model."""
+    text = F.normalize(text.reshape(-1, *text.shape[-2:])[0], dim=-1)
+    alike = (text @ text.t()).fill_diagonal_(0).amax(1) > SAME
+    found = [name for name, same in zip(names, alike.tolist(), strict=True) if same]
+    if not found:
+        return []
+    shown = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
+    return [f"{len(found)} of {len(names)} classes have the text features of another: {shown}"]
 
 
 def fused(optim: torch.optim.Optimizer) -> torch.optim.Optimizer:

@@ -120,7 +120,7 @@ class CLIPFT(PromptTrainer):
 
     def check_cfg(self, cfg: Any) -> None:
         super().check_cfg(cfg)
-        if isinstance(self, CMP) and cfg.TRAINER.CLIPFT.MODE == "FT-Contrastive":
+        if self.term_loss and cfg.TRAINER.CLIPFT.MODE == "FT-Contrastive":
             raise UserError(
                 f"{type(self).__name__}: its term needs the logits of all classes, and "
                 "TRAINER.CLIPFT.MODE FT-Contrastive has none; use FT-CE"

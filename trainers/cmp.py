@@ -18,6 +18,14 @@ from .base import PromptTrainer
 class CMP(PromptTrainer):
     """Adds lambda * L_CMP to the loss of the method that stands behind it."""
 
+    term_loss = "loss_cmp"
+
+    def facts(self, split: str | None = None) -> dict[str, Any]:
+        facts = super().facts(split)
+        if facts["fit"].get("wrong") == 0:
+            facts["notes"].append("no training sample was misclassified: the penalty was always 0")
+        return facts
+
     def forward_backward(self, batch: dict[str, Any]) -> dict[str, Tensor]:
         step, settings = self.compute_losses(batch), self.cfg.TRAINER.CMP
         logits = self.penalised_logits(step)

@@ -20,7 +20,7 @@ from .base import PromptedCLIP, PromptTrainer, Step
 from .cmp import CMP
 
 
-class TermTrainer(CMP):
+class TermTrainer(PromptTrainer):
     """Adds the weighted term to the loss of the method, or puts it in place of the cross-entropy.
 
     What is added sees the logits that predict; what replaces, those of the cross-entropy.
@@ -35,7 +35,7 @@ class TermTrainer(CMP):
             self.zero_shot = ZeroShotCLIP(self.cfg, clip, self.dm.dataset.classnames, self.model)
 
     def forward_backward(self, batch: dict[str, Any]) -> dict[str, Tensor]:
-        step, name = self.compute_losses(batch), self.term.name.lower()
+        step = self.compute_losses(batch)
         settings = {k.lower(): v for k, v in settings_of(self.cfg, self.term.name).items()}
         weight = settings.pop(WEIGHT.lower(), None)
         inside = step.logits if step.trained_logits is None else step.trained_logits
@@ -44,10 +44,10 @@ class TermTrainer(CMP):
         value = function_of(self.term.name)(logits, step.label, *needed, **settings)
         if self.term.replaces:
             del step.losses[str(self.cross_entropy)]
-            step.losses = {f"loss_{name}": value, **step.losses}
-            return {**self.take_step(step), f"loss_{name}": value.detach()}
-        step.losses[f"loss_{name}"] = weight * value
-        return {**self.take_step(step), name: value.detach()}
+            step.losses[self.term_loss] = value
+            return {**self.take_step(step), self.term_loss: value.detach()}
+        step.losses[self.term_loss] = weight * value
+        return {**self.take_step(step), self.term.name.lower(): value.detach()}
 
     def needed(self, need: str, step: Step, batch: dict[str, Any]) -> Any:
         """What the term takes besides logits and labels."""
@@ -116,4 +116,5 @@ def with_term(trainer: type, term: str) -> type:
         raise UserError(f"{name}: {trainer.__name__} trains with no cross-entropy to add to")
     if term == "CMP":
         return type(name, (CMP, trainer), {})
-    return type(name, (TermTrainer, trainer), {"term": TERMS[term]})
+    members = {"term": TERMS[term], "term_loss": f"loss_{term.lower()}"}
+    return type(name, (TermTrainer, trainer), members)

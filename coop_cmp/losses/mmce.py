@@ -12,9 +12,12 @@ from coop_cmp.losses.checks import check_positive, wide
 def mmce_loss(logits: Tensor, labels: Tensor, width: float = 0.4) -> Tensor:
     """The kernel distance between the confidences of correct and of wrong predictions.
 
-    With confidences ``c``, the kernel ``k(a, b) = exp(-|a - b| / width)`` and the weights
-    ``w = (1 - c) / n`` for the ``n`` correct and ``-c / m`` for the ``m`` wrong samples of the
-    batch, the term is the square root of the sum over pairs of ``w_i w_j k(c_i, c_j)``.
+    With the kernel ``k(a, b) = exp(-|a - b| / width)``, the weights ``1 - c`` of the ``m`` correct
+    and ``c`` of the ``n`` wrong samples with confidences ``c``, and S the mean over a kind of pairs
+    of the product of their weights and kernel, the term is the square root of
+    ``S_mm / m^2 + S_nn / n^2 - 2 S_mn / (m n)``; 0 for a batch that is all correct or all wrong.
+    Dividing the means by the counts once more is what the authors' code does, and the published
+    weights of the term rely on it.
 
     Args:
         logits: Shape [N, C].
@@ -25,9 +28,14 @@ def mmce_loss(logits: Tensor, labels: Tensor, width: float = 0.4) -> Tensor:
     logits, labels = wide(logits, labels)
     confidence, predicted = logits.softmax(1).max(1)
     correct = predicted == labels
-    counts = torch.where(correct, correct.sum(), (~correct).sum())
-    weights = (correct.to(confidence.dtype) - confidence) / counts  # [N]
     kernel = torch.exp(-(confidence[:, None] - confidence).abs() / width)  # [N, N]
-    squared = (weights[:, None] * kernel * weights).sum()
+    right, wrong = (1 - confidence) * correct, confidence * ~correct  # [N]
+    m, n = (kind.to(confidence.dtype).sum() for kind in (correct, ~correct))
+
+    def part(a: Tensor, b: Tensor, pairs: Tensor) -> Tensor:
+        return (a[:, None] * kernel * b).sum() / pairs.clamp(min=1) / (pairs + 1e-5)
+
+    squared = part(right, right, m * m) + part(wrong, wrong, n * n) - 2 * part(right, wrong, m * n)
     # Away from 0, where the slope of the root is infinite.
-    return squared.clamp(min=1e-12).sqrt()
+    distance = (squared.clamp(min=0) + 1e-10).sqrt()
+    return distance.where((m > 0) & (n > 0), 0)

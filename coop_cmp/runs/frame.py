@@ -98,6 +98,7 @@ def row_of(run: StoredRun) -> dict[str, Any]:
     node = f"TRAINER.{TERMS[term].node}" if term else ""
     shots = settings.get("DATASET.NUM_SHOTS", -1)
     trainable = bool(record["sizes"].get("trainable", 1))
+    weights, split = record["weights"].get("digest"), settings["TEST.SPLIT"]
     labels = {
         "dataset": settings["DATASET.NAME"],
         "trained_on": training["dataset"] if training else settings["DATASET.NAME"],
@@ -110,7 +111,7 @@ def row_of(run: StoredRun) -> dict[str, Any]:
         "backbone": settings["MODEL.BACKBONE.NAME"],
         "shots": shots if shots > 0 and trainable else None,
         "classes": settings.get("DATASET.SUBSAMPLE_CLASSES", "all"),
-        "split": settings["TEST.SPLIT"],
+        "split": split,
         "seed": settings["SEED"],
     }
     row = {
@@ -118,9 +119,10 @@ def row_of(run: StoredRun) -> dict[str, Any]:
         "trainable": trainable,
         "test_set": " ".join(str(labels[name]) for name in ("dataset", "classes", "split")),
         "directory": str(run.folder),
-        # Runs of other weights are never averaged.
-        "group": f"{record['group']} {record['weights'].get('digest')}",
-        "pair": f"{record['pair']} {record['weights'].get('digest')}",
+        # Runs of other weights are never averaged or paired, nor are tests on other images. (The
+        # few-shot validation images are drawn by the seed.)
+        "group": f"{record['group']} {weights} {record['images'] if split == 'test' else ''}",
+        "pair": f"{record['pair']} {weights} {record['images']}",
         "digest": record["digest"],
         "checkpoint": record["checkpoint"],
         "images": record["images"],
@@ -128,7 +130,7 @@ def row_of(run: StoredRun) -> dict[str, Any]:
         "notes": "; ".join(map(str, record["notes"])),
         **run.metrics(),
     }
-    for part in ("weights", "sizes", "seconds", "machine", "versions"):
+    for part in ("weights", "sizes", "fit", "seconds", "machine", "versions"):
         row |= {f"{part}.{name}": value for name, value in record[part].items()}
     return row | dict(settings)
 

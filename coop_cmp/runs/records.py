@@ -44,6 +44,7 @@ FIELDS: dict[str, tuple[type, ...]] = {
     "images": (str, type(None)),
     "metrics": (dict,),
     "sizes": (dict,),
+    "fit": (dict,),
     "seconds": (dict,),
     "machine": (dict,),
     "versions": (dict,),

@@ -76,7 +76,8 @@ def store_test(
         facts: What the trainer knows, each where it does: ``weights`` (dict with ``name`` and
             ``digest``), ``checkpoint`` (digest of what was learned), ``images`` (names of the
             images tested, in their order), ``text_features`` (of the classifier), ``sizes``
-            (dict), ``notes`` (list of str), ``device``, ``precision``.
+            (dict), ``fit`` (dict, how training went), ``notes`` (list of str), ``device``,
+            ``precision``.
     """
     names, notes = facts.get("images"), list(facts.get("notes", []))
     if names is not None and len(names) != len(samples):
@@ -92,6 +93,7 @@ def store_test(
         "images": images_digest(images) if names is not None else None,
         "metrics": metrics,
         "sizes": {"classes": samples.n_classes, "test": len(samples), **facts.get("sizes", {})},
+        "fit": facts.get("fit", {}),
         "seconds": seconds,
         "machine": circumstances.machine(facts.get("device"), facts.get("precision")),
         "notes": notes,

@@ -91,6 +91,18 @@ def test_proposition_3_no_component_of_the_gradient_exceeds_one(seed):
     torch.testing.assert_close(log.sum(1), zero)
 
 
+@pytest.mark.parametrize("form", ["ratio", "log"])
+@pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
+def test_the_gradient_is_at_most_twice_as_large_as_that_of_cross_entropy(form, scale):
+    """In L1: 2 r or 2 against 2 (1 - P(y)), which is above 1 where the sample is wrong."""
+    logits, labels = wrong_batch(0)
+    logits = (logits.detach() * scale).requires_grad_()
+    penalty = gradient(logits, labels, form).abs().sum(1)
+    cross_entropy = F.cross_entropy(logits, labels, reduction="sum")
+    (pull,) = torch.autograd.grad(cross_entropy, logits)
+    assert (penalty < 2 * pull.abs().sum(1)).all()
+
+
 def test_proposition_3_the_ratios_gradient_decays_with_the_gap_and_the_log_forms_does_not():
     gaps = torch.arange(1.0, 30, dtype=torch.float64)
     logits = torch.stack([-gaps, torch.zeros_like(gaps)], 1).requires_grad_()

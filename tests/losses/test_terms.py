@@ -73,7 +73,7 @@ def plain_dca(z):
 
 
 def plain_mmce(z):
-    """The three sums of the paper: wrong pairs, correct pairs, mixed pairs."""
+    """As published: the means over pairs, divided by the number of pairs once more."""
     correct = [max(p) for p, y, row in samples(z) if row.argmax() == y]
     wrong = [max(p) for p, y, row in samples(z) if row.argmax() != y]
     n, m = len(correct), len(wrong)
@@ -83,10 +83,11 @@ def plain_mmce(z):
     def kernel(a, b):
         return math.exp(-abs(a - b) / 0.4)
 
-    squared = sum(a * b * kernel(a, b) for a, b in product(wrong, wrong)) / m**2
-    squared += sum((1 - a) * (1 - b) * kernel(a, b) for a, b in product(correct, correct)) / n**2
-    squared -= 2 * sum((1 - a) * b * kernel(a, b) for a, b in product(correct, wrong)) / (n * m)
-    return math.sqrt(squared)
+    both_wrong = mean(a * b * kernel(a, b) for a, b in product(wrong, wrong))
+    both_right = mean((1 - a) * (1 - b) * kernel(a, b) for a, b in product(correct, correct))
+    mixed = mean((1 - a) * b * kernel(a, b) for a, b in product(correct, wrong))
+    squared = both_wrong / (m**2 + 1e-5) + both_right / (n**2 + 1e-5) - 2 * mixed / (n * m + 1e-5)
+    return math.sqrt(squared + 1e-10)
 
 
 def plain_brier(z):
@@ -271,3 +272,12 @@ def test_wrong_shapes_are_refused(term):
     if "zero_shot_logits" in TERMS[term].needs:
         with pytest.raises(ValueError, match=r"zero_shot_logits must have the shape"):
             function_of(term)(torch.from_numpy(Z), torch.from_numpy(Y), torch.zeros(N, 3))
+
+
+@pytest.mark.parametrize("labels", [Z.argmax(1), Z.argmin(1)])
+def test_mmce_of_a_batch_that_is_all_right_or_all_wrong_is_zero(labels):
+    logits = torch.tensor(Z, requires_grad=True)
+    value = function_of("MMCE")(logits, torch.tensor(labels))
+    (gradient,) = torch.autograd.grad(value, logits)
+    assert value == 0
+    assert not gradient.any()

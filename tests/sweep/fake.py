@@ -87,7 +87,7 @@ def main():
         "sizes": {"classes": 10, "train": 80, "test": 40 if "TEST.SPLIT" in opts else 100,
                   "trainable": int(not args.trainer.startswith("Zeroshot"))},
         "seconds": {"total": 2.0, "test": 1.0}, "machine": {}, "versions": {}, "commit": None,
-        "notes": [],
+        "fit": {}, "notes": [],
     }
     text = json.dumps(results)
     (out / "results.json").write_text(text[:40] if step == "garbage" else text)

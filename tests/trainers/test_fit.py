@@ -1,0 +1,72 @@
+"""What a run says about its training: accuracy on training views, mistakes, share of gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from coop_cmp.losses import cmp_loss
+from coop_cmp.trainers.base import same_classes
+from coop_cmp.trainers.fit import Fit, gradient_ratio
+from tests.trainers.conftest import METHODS, steps
+
+
+@pytest.mark.parametrize("form", ["ratio", "log"])
+def test_the_ratio_is_that_of_the_gradients_in_the_logits(form):
+    logits = (3 * torch.randn(20, 6, generator=torch.Generator().manual_seed(1))).requires_grad_()
+    label = torch.arange(20) % 6
+    term = 0.3 * cmp_loss(logits, label, form)
+    (own,) = torch.autograd.grad(term, logits, retain_graph=True)
+    (plain,) = torch.autograd.grad(F.cross_entropy(logits, label), logits)
+    expected = own.abs().sum() / plain.abs().sum()
+    torch.testing.assert_close(gradient_ratio(term, logits, label), expected)
+    assert 0 < expected < 0.6  # twice the weight at most
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("term", ["CMP", "ECP", "Brier"])
+def test_every_method_records_what_its_term_did(build, method, term):
+    trainer = build(f"{method}_{term}", "TRAIN.PRINT_FREQ", 1, "TRAINER.CMP.LAMBDA", 0.5)
+    reports = steps(trainer)
+    fit = trainer.facts()["fit"]
+    accuracies = [report["acc"] / 100 for report in reports]
+    assert fit["accuracy"] == pytest.approx(sum(accuracies) / 3)
+    assert fit["wrong"] == pytest.approx(1 - sum(accuracies) / 3)
+    assert fit["gradient"] > 0
+
+
+def test_a_plain_method_has_no_gradient_of_a_term_and_an_untrained_one_nothing(build):
+    trainer = build("CoOp")
+    assert trainer.facts()["fit"] == {}
+    steps(trainer)
+    assert set(trainer.facts()["fit"]) == {"wrong", "accuracy"}
+
+
+def test_means_are_over_the_steps_that_gave_a_value():
+    fit = Fit()
+    for value in (1.0, 2.0, 6.0):
+        fit.add("a", torch.tensor(value))
+    fit.add("b", torch.tensor(4.0))
+    assert fit.means() == {"a": 3.0, "b": 4.0}
+
+
+def test_a_penalty_without_a_mistake_to_act_on_is_noted(build):
+    trainer = build("CoOp_CMP")
+    steps(trainer, 1)
+    assert not any("misclassified" in note for note in trainer.facts()["notes"])
+    trainer = build("CoOp_CMP")
+    trainer.fit.add("wrong", torch.tensor(0.0))
+    assert "no training sample was misclassified" in trainer.facts()["notes"][0]
+
+
+def test_classes_that_are_the_same_to_the_model_are_noted(build):
+    text = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+    assert same_classes(text, ["a", "b", "c", "d"]) == []
+    text[3] = 2 * text[1]
+    (note,) = same_classes(text, ["a", "b", "c", "d"])
+    assert note == "2 of 4 classes have the text features of another: b, d"
+    trainer = build("ZeroshotCLIP", classnames=["cat", "Cat", "dog"])
+    trainer.evaluator.evaluate = lambda: {"accuracy": 0.0}
+    trainer.test()
+    assert "2 of 3 classes" in trainer.evaluator.facts["notes"][0]

@@ -1,0 +1,39 @@
+"""How training went: whether the training views are fitted, and how much a term had to say."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class Fit:
+    """Means over training steps, kept on the device until they are read."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, name: str, value: Tensor) -> None:
+        """Count the value of one step."""
+        known = self._sums.get(name)
+        self._sums[name] = value.detach() if known is None else known + value.detach()
+        self._counts[name] = self._counts.get(name, 0) + 1
+
+    def means(self) -> dict[str, float]:
+        """Read the means of all values by name."""
+        return {name: float(total) / self._counts[name] for name, total in self._sums.items()}
+
+
+def gradient_ratio(term: Tensor, logits: Tensor, label: Tensor) -> Tensor:
+    """The L1 size of a term's gradient in the logits, relative to that of the cross-entropy.
+
+    The cross-entropy's is the mean over the batch of ``2 (1 - P(y))``.
+
+    Args:
+        term: The weighted term, computed from the logits; its graph is kept.
+        logits: [B, C]
+        label: [B]
+    """
+    (gradient,) = torch.autograd.grad(term, logits, retain_graph=True)
+    missing = 1 - logits.detach().softmax(1).gather(1, label[:, None])  # [B, 1]
+    return gradient.abs().sum() / (2 * missing.mean()).clamp(min=torch.finfo(missing.dtype).tiny)
