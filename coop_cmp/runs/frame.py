@@ -119,10 +119,10 @@ def row_of(run: StoredRun) -> dict[str, Any]:
         "trainable": trainable,
         "test_set": " ".join(str(labels[name]) for name in ("dataset", "classes", "split")),
         "directory": str(run.folder),
-        # Runs of other weights are never averaged or paired, nor are tests on other images. (The
-        # few-shot validation images are drawn by the seed.)
+        # Runs of other weights are never averaged or paired. Nor are tests on other images averaged
+        # (the few-shot validation images are drawn by the seed); a pair of them says so.
         "group": f"{record['group']} {weights} {record['images'] if split == 'test' else ''}",
-        "pair": f"{record['pair']} {weights} {record['images']}",
+        "pair": f"{record['pair']} {weights}",
         "digest": record["digest"],
         "checkpoint": record["checkpoint"],
         "images": record["images"],

@@ -46,7 +46,7 @@ class Baselines:
         self._by_method: dict[Any, list[Row]] = {}
         for row in rows:
             if not (row["term"] or row["calibrator"]):
-                self._by_pair[_pair(row)] = row
+                self._by_pair[_pair(row)] = self._by_pair[*_pair(row), row["images"]] = row
                 self._by_method.setdefault(_place(row, row["method"], row), []).append(row)
 
     def of(self, row: Row) -> Row | None:
@@ -56,7 +56,8 @@ class Baselines:
         images the one is taken that shares most of the others.
         """
         if row["term"] or row["calibrator"]:
-            return self._by_pair.get(_pair(row))
+            on_other_images = self._by_pair.get(_pair(row))
+            return self._by_pair.get((*_pair(row), row["images"]), on_other_images)
         method = STARTS_FROM.get(row["method"], "")
         for trainable in (True, False):
             found = self._by_method.get(_place(row, method, {"trainable": trainable}), [])
