@@ -20,14 +20,7 @@ from typing import TYPE_CHECKING
 from tabulate import tabulate
 
 from coop_cmp.cli.execute import execute
-from coop_cmp.cli.options import (
-    add_data_argument,
-    add_grid_arguments,
-    add_launch_arguments,
-    add_output_argument,
-    grid_of,
-    project_of,
-)
+from coop_cmp.cli.options import add_grid_arguments, grid_of, project_of
 from coop_cmp.errors import UserError
 from coop_cmp.losses.names import split_trainer, twin_of
 from coop_cmp.report.summary import change, counterparts, figure, plain_runs
@@ -151,9 +144,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_grid_arguments(parser, "names, or folders of your own images")
     parser.add_argument("--metric", choices=METRICS, default="ece", help="what to minimise")
-    add_output_argument(parser)
-    add_data_argument(parser)
-    add_launch_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
