@@ -69,7 +69,7 @@ class FeatureTrainer(TrainerX):
             raise UserError(str(error)) from error
         cfg, loader = self.cfg, self.train_loader_x
         if cfg.INPUT.UPRIGHT and not hasattr(getattr(loader, "dataset", None), "read"):
-            raise UserError("INPUT.UPRIGHT needs the engine of this project: pip install ./engine")
+            raise UserError("INPUT.UPRIGHT needs the engine of this package, not upstream Dassl")
         if cfg.INPUT.VIEW_SEED == "image" and isinstance(loader, DataLoader):
             self.train_loader_x = seeded_views(loader, self.cfg.OPTIM.MAX_EPOCH, cfg.SEED)
             self.epoch_sampler = self.train_loader_x.batch_sampler

@@ -20,14 +20,7 @@ from typing import TYPE_CHECKING
 from tabulate import tabulate
 
 from coop_cmp.cli.execute import execute
-from coop_cmp.cli.options import (
-    add_data_argument,
-    add_grid_arguments,
-    add_launch_arguments,
-    add_output_argument,
-    grid_of,
-    project_of,
-)
+from coop_cmp.cli.options import add_grid_arguments, grid_of, project_of
 from coop_cmp.errors import UserError
 from coop_cmp.losses.names import split_trainer, twin_of
 from coop_cmp.metrics.records import METRICS, shown_in
@@ -152,9 +145,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_grid_arguments(parser, "names, or folders of your own images")
     errors = [metric.name for metric in shown_in("log") if metric.better == "lower"]
     parser.add_argument("--metric", choices=errors, default="ece", help="what to minimise")
-    add_output_argument(parser)
-    add_data_argument(parser)
-    add_launch_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:

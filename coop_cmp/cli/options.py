@@ -33,7 +33,7 @@ _WORDS = {int: "whole numbers", float: "numbers"}
 
 
 def add_grid_arguments(parser: argparse.ArgumentParser, datasets: str) -> None:
-    """Add the data sets, of which ``datasets`` is the help, and the other axes of a grid."""
+    """Add the data sets, of which ``datasets`` is the help, the other axes and how to run."""
     parser.usage = "%(prog)s <dataset> [...] [options]"  # options that take several come last
     parser.add_argument("datasets", nargs="+", metavar="dataset", help=datasets)
     for name, (_, text) in AXES.items():
@@ -45,6 +45,7 @@ def add_grid_arguments(parser: argparse.ArgumentParser, datasets: str) -> None:
     parser.add_argument("--template", default="", help='prompt of a folder, "a photo of a {}."')
     parser.add_argument("--names", default="", metavar="FILE", help="class names of a folder")
     parser.add_argument("--tag", help="suffix of the directories' names, for runs with --options")
+    add_launch_arguments(parser)
 
 
 def add_output_argument(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +62,9 @@ def add_data_argument(parser: argparse.ArgumentParser, default: str = "") -> Non
 
 
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add how runs are executed."""
+    """Add where things are and how runs are executed."""
+    add_output_argument(parser)
+    add_data_argument(parser)
     add = parser.add_argument
     add("--dry-run", action="store_true", help="list the runs and stop")
     add("--commands", action="store_true", help="with --dry-run: print shell commands")

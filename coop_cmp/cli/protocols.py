@@ -12,14 +12,7 @@ import yaml
 from tabulate import tabulate
 
 from coop_cmp.cli.execute import execute
-from coop_cmp.cli.options import (
-    add_data_argument,
-    add_grid_arguments,
-    add_launch_arguments,
-    add_output_argument,
-    grid_of,
-    project_of,
-)
+from coop_cmp.cli.options import add_grid_arguments, grid_of, project_of
 from coop_cmp.errors import UserError
 from coop_cmp.losses.names import split_trainer
 from coop_cmp.report.summary import LEGEND, changes, mean_text
@@ -36,9 +29,6 @@ Last = tuple[str, Callable[[list[float]], float]]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of a protocol."""
     add_grid_arguments(parser, "one name, or a folder of your own images")
-    add_output_argument(parser)
-    add_data_argument(parser)
-    add_launch_arguments(parser)
 
 
 def trainings(args: argparse.Namespace, protocol: str) -> list[Run]:

@@ -13,14 +13,7 @@ from __future__ import annotations
 import argparse
 
 from coop_cmp.cli.execute import execute
-from coop_cmp.cli.options import (
-    add_data_argument,
-    add_grid_arguments,
-    add_launch_arguments,
-    add_output_argument,
-    grids_of,
-    project_of,
-)
+from coop_cmp.cli.options import add_grid_arguments, grids_of, project_of
 from coop_cmp.report.collect import mixed_weights
 from coop_cmp.report.summary import summary
 from coop_cmp.runs.grid import all_runs
@@ -33,9 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_grid_arguments(
         parser, "names, folders of your own images, all (the paper's eleven), or a grid's YAML file"
     )
-    add_output_argument(parser)
-    add_data_argument(parser)
-    add_launch_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:

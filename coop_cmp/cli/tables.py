@@ -15,12 +15,7 @@ from pathlib import Path
 
 from coop_cmp.cli.calibrate import calibrate_runs
 from coop_cmp.cli.execute import execute
-from coop_cmp.cli.options import (
-    add_data_argument,
-    add_launch_arguments,
-    add_output_argument,
-    project_of,
-)
+from coop_cmp.cli.options import add_launch_arguments, add_output_argument, project_of
 from coop_cmp.errors import UserError, closest
 from coop_cmp.files import atomic_write
 from coop_cmp.report.collect import Collector
@@ -46,9 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--shots", nargs="+", type=int, metavar="N", help="only these")
     for verb in (run, show, embedded):
         verb.add_argument("--seeds", nargs="+", type=int, default=SEEDS, metavar="N")
-        add_output_argument(verb)
+    add_output_argument(show)
     for verb in (run, embedded):
-        add_data_argument(verb)
         add_launch_arguments(verb)
     for verb in (show, embedded):
         verb.add_argument("--no-intervals", action="store_true", help="differences alone, faster")

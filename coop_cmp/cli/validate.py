@@ -21,12 +21,7 @@ from open_clip.pretrained import get_pretrained_cfg
 import coop_cmp.datasets  # noqa: F401 - registers them
 from coop_cmp import CONFIGS
 from coop_cmp.cli.execute import execute
-from coop_cmp.cli.options import (
-    add_data_argument,
-    add_launch_arguments,
-    add_output_argument,
-    project_of,
-)
+from coop_cmp.cli.options import add_launch_arguments, project_of
 from coop_cmp.clip import load_clip
 from coop_cmp.config.defaults import OPENAI_NAMES
 from coop_cmp.errors import UserError
@@ -92,8 +87,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--checkpoint", metavar="DIR", help="a CoOp run, ours or published, to test as well")
     add("--checkpoint-dataset", default="imagenet", help="what it is tested on (%(default)s)")
     add("--train", action="store_true", help="also train CoOp at 16 shots on the smallest set")
-    add_output_argument(parser)
-    add_data_argument(parser)
     add_launch_arguments(parser)
 
 
