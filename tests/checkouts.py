@@ -13,7 +13,7 @@ from pathlib import Path
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
-    ["torch", "dassl.engine", "coop_cmp.checkout.plugin", "coop_cmp.checkout.check"]
+    ["torch", "dassl.engine", "dassl.engine.build", "coop_cmp.checkout.check"]
 )
 
 
