@@ -42,8 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if own.check:
         from coop_cmp.checkout.check import check
 
+        trainer = argparse.ArgumentParser(allow_abbrev=False)
+        trainer.add_argument("--trainer", default="")
+        only, rest = trainer.parse_known_args(rest)
         works = True
-        for verdict in check(script, rest):
+        for verdict in check(script, only.trainer, rest):
             works &= verdict.works
             print(verdict, flush=True)
         return 0 if works else 1

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coop_cmp.checkout.fakes import write_data
 from coop_cmp.checkout.runner import is_own
-from coop_cmp.checkout.trial import Trial, in_process, trainers_of, value_of, without
+from coop_cmp.checkout.trial import Trial, in_process, trainers_of
 from coop_cmp.errors import UserError, closest
-from coop_cmp.losses.names import TERMS, split_trainer, twin_of
+from coop_cmp.losses.names import TERMS, Term, split_trainer, twin_of
 
 
 @dataclass
@@ -26,9 +26,9 @@ class Verdict:
     Attributes:
         name: The trainer's.
         works: Whether it and its twin train and are tested.
-        text: How its twin does.
+        text: How they do.
         fast: What ``--fast`` does.
-        command: The command that decides whose failure it is, if there is one.
+        command: The command that shows how the trainer does without this project.
     """
 
     name: str
@@ -38,113 +38,96 @@ class Verdict:
     command: str = ""
 
     def __str__(self) -> str:
-        lines = [f"{self.name}: {self.text}"]
-        lines += [f"  --fast: {self.fast}"] * bool(self.fast)
-        return "\n".join(
-            [*lines, *[f"  the command that decides: {self.command}"] * bool(self.command)]
-        )
+        more = {"--fast": self.fast, "the command that decides": self.command}
+        lines = [f"  {key}: {value}" for key, value in more.items() if value]
+        return "\n".join([f"{self.name}: {self.text}", *lines])
 
 
-def check(script: Path, arguments: list[str]) -> Iterator[Verdict]:
+def check(script: Path, only: str, arguments: list[str]) -> Iterator[Verdict]:
     """Try the trainers of a training script.
 
     Args:
         script: The training script.
-        arguments: As its user would give them; ``--trainer`` names the only trainer to try, or its
-            twin with the term to try.
+        only: A trainer, or its twin with the term to try; empty for all that train, with CMP.
+        arguments: All others, as the script's user would give them.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        _look_alike(folder / "here")
+        look_alike(folder / "here")
         write_data(folder / "data")
         found = in_process(trainers_of, folder, str(script))
         if "error" in found:
             raise UserError(found["error"])
-        asked, training = value_of("--trainer", arguments), found["training"]
-        plain, term = split_trainer(asked)
+        (plain, term), training = split_trainer(only), found["training"]
         if plain and plain not in training:
             raise UserError(f'there is no trainer "{plain}" that trains{closest(plain, training)}')
         for trainer in [plain] if plain else training:
-            checker = _Checker(script, arguments, folder, trainer, term or "CMP", found["others"])
-            yield checker.verdict()
+            trial = Trial(str(script), name, arguments, trainer)
+            yield _verdict(trial, TERMS[term or "CMP"], found["others"])
 
 
-class _Checker:
-    """The trials of one trainer."""
-
-    def __init__(
-        self,
-        script: Path,
-        arguments: list[str],
-        folder: Path,
-        name: str,
-        term: str,
-        others: list[str],
-    ) -> None:
-        self.script, self.folder, self.name = script, folder, name
-        self.term, self.twin, self.others = TERMS[term], twin_of(name, term), others
-        self.rest, self.fill = without(arguments, "--trainer"), True
-
-    def trial(self, name: str, *more: str, **settings: bool | float) -> Trial:
-        """Run the script with a trainer."""
-        arguments = ["--trainer", name, *more, *self.rest]
-        place = str(self.script), arguments, str(self.folder), self.fill
-        return Trial(*place, **settings).run()
-
-    def verdict(self) -> Verdict:
-        """Try the trainer and its twin."""
-        plain = baseline = self.trial(self.name, plain=True)
-        if plain.stage == "starting" and "--config-file" in plain.filled:
-            self.fill = False  # some files do not fit their own script
-            plain = baseline = self.trial(self.name, plain=True)
-        if baseline.learned and baseline.not_here:
-            for other in self.others:  # its test may need what zero-shot CLIP leaves
-                self.trial(other, "--eval-only", plain=True)
-            plain = baseline = self.trial(self.name, plain=True)
-        if plain.error and not is_own(self.script):
-            baseline = self.trial(self.name)  # it may need the repairs of upstream Dassl
-        if not baseline.learned:
-            return self.failure(plain)
-        twin = self.trial(self.twin)
-        if twin.error and not (baseline.error and twin.learned):
-            text = f"{self.twin} fails in {twin.stage}: {twin.error}; {self.name} does not"
-            return Verdict(self.name, False, text, command=plain.command)
-        if self.term.replaces:
-            text = f"works with {self.term.title}"
-        elif baseline.learned == twin.learned:
-            text = "works; lambda 0 is bit-identical"
-        elif baseline.learned == self.trial(self.name, plain=baseline is plain).learned:
-            return Verdict(self.name, False, f"{self.twin} with lambda 0 learns something else")
-        else:
-            text = f"works; {self.name} itself differs between two runs, as does lambda 0"
-        weighed = self.trial(self.twin, weight=0.5, fast=True)
-        if not weighed.learned:
-            text = f"{self.twin} with lambda 0.5 and --fast fails in {weighed.stage}: "
-            return Verdict(self.name, False, text + weighed.error)
-        fast = weighed.said.removeprefix("the text encoder ")
-        if baseline.error:
-            text += f"; its test fails without coop_cmp too: {baseline.error}"
-            return Verdict(self.name, False, text, fast, plain.command)
-        return Verdict(self.name, True, text, fast)
-
-    def failure(self, plain: Trial) -> Verdict:
-        """Say why a trainer could not be tried, or that it fails by itself."""
-        if plain.stage == "starting":
-            text = (
-                f"not tried: {self.script.name} stops before it builds a trainer: {plain.error}; "
-                "give the arguments that the checkout's own scripts give"
-            )
-        elif plain.not_here:
-            text = f"not tried: in {plain.stage} it needs what is not here: {plain.error}"
-        elif not plain.error:
-            text = "not tried: the script does not train it with these arguments"
-        else:
-            text = f"the checkout's: fails without coop_cmp too, in {plain.stage}: {plain.error}"
-        return Verdict(self.name, False, text, command=plain.command)
-
-
-def _look_alike(here: Path) -> None:
+def look_alike(here: Path) -> None:
     """Make a folder with the entries of this one, in which new files disturb nobody."""
     here.mkdir()
     for entry in Path.cwd().iterdir():
         os.symlink(entry.resolve(), here / entry.name)
+
+
+def _verdict(trial: Trial, term: Term, others: list[str]) -> Verdict:
+    name, twin_name = trial.trainer, twin_of(trial.trainer, term.name)
+    plain = replace(trial, plain=True).run()
+    if plain.error and plain.stage == "starting" and "--config-file" in plain.filled:
+        trial.file = False  # some files do not fit their own script
+        plain = replace(trial, plain=True).run()
+    if plain.learned and plain.not_here:
+        for other in others:  # its test may need what zero-shot CLIP leaves
+            replace(trial, trainer=other, arguments=["--eval-only", *trial.arguments]).run()
+        plain = replace(trial, plain=True).run()
+    needs_repair = bool(plain.error) and not is_own(Path(trial.script))
+    own = trial.run() if needs_repair else plain
+    if not own.learned:
+        return Verdict(name, False, _failure(plain, own), command=plain.command)
+    twin = replace(trial, trainer=twin_name).run()
+    if twin.error and not (own.error and twin.learned):
+        text = f"{twin_name} fails in {twin.stage}, {name} does not: {twin.error}"
+        return Verdict(name, False, text, command=plain.command)
+    if term.replaces:
+        text = f"works with {term.title}"
+    elif own.learned == twin.learned:
+        text = "works; lambda 0 is bit-identical"
+    elif own.learned == replace(trial, plain=own is plain).run().learned:
+        return Verdict(name, False, f"{twin_name} with lambda 0 learns something else")
+    else:
+        text = f"works; {name} itself differs between two runs, as does lambda 0"
+    weighed = replace(trial, trainer=twin_name, weight=0.5, fast=True).run()
+    if not weighed.learned:
+        text = f"{twin_name} with lambda 0.5 and --fast fails in {weighed.stage}: {weighed.error}"
+        return Verdict(name, False, text)
+    fast = weighed.said.removeprefix("the text encoder ")
+    if not own.error:
+        return Verdict(name, True, text, fast)
+    text += f"; its test fails without coop_cmp too: {own.error}"
+    return Verdict(name, False, text, fast, plain.command)
+
+
+def _failure(plain: Trial, own: Trial) -> str:
+    """Say why a trainer could not be tried, or that it fails by itself.
+
+    Args:
+        plain: Without anything of this project but the fakes.
+        own: The same with the repairs of upstream Dassl.
+    """
+    if not own.error:
+        return "not tried: the script does not train it with these arguments"
+    if own.stage == "starting":
+        return (
+            f"not tried: {Path(own.script).name} stops before it builds a trainer: {own.error}; "
+            "give the arguments that the checkout's own scripts give"
+        )
+    if own.not_here:
+        return f"not tried: in {own.stage} it needs what is not here: {own.error}"
+    repaired = "" if own.error == plain.error else f"; with its repairs, {own.error}"
+    return (
+        f"the checkout's: with these arguments {plain.trainer} fails without coop_cmp too, in "
+        f"{plain.stage}: {plain.error}{repaired}"
+    )

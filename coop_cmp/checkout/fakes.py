@@ -38,6 +38,7 @@ def without_gpu() -> Iterator[None]:
     """Let ``.cuda()``, ``.to("cuda")`` and ``.half()`` do nothing where there is no GPU."""
     with contextlib.ExitStack() as stack:
         if not torch.cuda.is_available():
+            stack.enter_context(mock.patch("torch.cuda.device_count", return_value=1))
             for kind in (Tensor, nn.Module):
                 for name in ("cuda", "half"):  # half precision takes minutes without a GPU
                     stack.enter_context(mock.patch.object(kind, name, _itself))

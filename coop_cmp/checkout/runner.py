@@ -85,10 +85,13 @@ def describe(error: BaseException) -> str:
 
 def _remedy(error: ModuleNotFoundError) -> str:
     package = (error.name or "").partition(".")[0]
-    homes = [home for home in sys.path[:2] if Path(home, package).is_dir()]
-    if homes and error.name != package:
-        file = f"{(error.name or '').replace('.', '/')}.py"
-        return f"the checkout in {homes[0]} has no {file}; complete it, no package brings it"
+    local = Path(*(error.name or "").split("."))
+    for home in sys.path[:2] if "." in (error.name or "") else ():
+        if Path(home, local).exists() or Path(home, f"{local}.py").exists():
+            place = next(iter(sys.modules[package].__path__))
+            return f"{place} stands in its way: install coop_cmp, and take it off PYTHONPATH"
+        if Path(home, package).is_dir():
+            return f"the checkout lacks {local}.py, which no package brings"
     if package == "dassl":
         import dassl
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
-import io
 import json
 import multiprocessing
 import os
 import shutil
 import sys
 import urllib.error
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,50 +34,59 @@ class Trial:
 
     Attributes:
         script: The training script.
-        arguments: Of the script, as the user would give them.
         folder: Where it runs: ``here`` looks like the checkout, ``data`` holds fake data.
-        fill: Whether to fill in the trainer's settings file, if none is given.
+        arguments: Of the script but for the trainer, as the user gives them.
+        trainer: The trainer's name, or its twin's.
+        file: Whether to name the trainer's settings file, if the user does not.
         plain: Without anything of this project but the fakes.
         fast: With ``--fast``.
         weight: Of all terms.
-        learned: Digest of all that trains after the training, if it got that far.
-        stage: How far it got.
-        error: How it failed there, in one line.
-        not_here: Whether that is for want of a file, a package, a network or a GPU.
         filled: Arguments that were not given, but filled in.
+        stage: How far it got.
+        learned: Digest of all that trains after the training, if it got that far.
+        error: How it failed, in one line.
+        not_here: Whether that is for want of a file, a package, a network or a GPU.
         said: What ``--fast`` said.
     """
 
     script: str
-    arguments: list[str]
     folder: str
-    fill: bool = True
+    arguments: list[str]
+    trainer: str = ""
+    file: bool = True
     plain: bool = False
     fast: bool = False
     weight: float = 0.0
-    learned: str = ""
+    filled: dict[str, str] = field(default_factory=dict)
     stage: str = "starting"
+    learned: str = ""
     error: str = ""
     not_here: bool = False
-    filled: dict[str, str] = field(default_factory=dict)
     said: str = ""
 
     @property
     def command(self) -> str:
         """The command that trains without this project."""
-        given = [part for pair in self.filled.items() for part in pair]
-        return " ".join(["python", os.path.relpath(self.script), *given, *self.arguments])
+        filled = [part for pair in self.filled.items() for part in pair]
+        given = ["--trainer", self.trainer, *filled, *self.arguments]
+        return " ".join(["python", os.path.relpath(self.script), *given])
+
+    @contextlib.contextmanager
+    def at(self, stage: str) -> Iterator[None]:
+        """Note how far it got, and the first error; some scripts raise another one instead."""
+        before, self.stage = self.stage, stage
+        try:
+            yield
+        except BaseException as error:
+            if not self.error:
+                self.error, text = describe(error), str(error)
+                self.not_here = isinstance(error, NOT_HERE) or "NVIDIA" in text or "CUDA" in text
+            raise
+        self.stage = before
 
     def run(self) -> Trial:
-        """Run in a process of its own, which is told all and leaves what came of it."""
-        return Trial(**in_process(_trial, Path(self.folder), asdict(self)))
-
-    def fail(self, error: BaseException) -> None:
-        """Note the first error; some scripts raise another one in its place."""
-        if not self.error:
-            text = str(error)
-            self.error = describe(error)
-            self.not_here = isinstance(error, NOT_HERE) or "NVIDIA" in text or "CUDA" in text
+        """Run in a process of its own; return what came of it."""
+        return Trial(**in_process(_run, Path(self.folder), asdict(self)))
 
 
 def in_process(target: Callable[..., Any], folder: Path, *args: Any) -> Any:
@@ -101,7 +109,7 @@ def _answer(file: Path, target: Callable[..., Any], *args: Any) -> None:
 
 
 def trainers_of(script: str) -> dict[str, Any]:
-    """Return the trainers that a script brings, those that train first; or why it has none."""
+    """Return the names of a script's trainers: those that train, and others; or what is wrong."""
     try:
         trainers = import_script(Path(script))[1]
     except Exception as error:
@@ -110,29 +118,27 @@ def trainers_of(script: str) -> dict[str, Any]:
     return {"training": training, "others": [name for name in trainers if name not in training]}
 
 
-def _trial(given: dict[str, Any]) -> dict[str, Any]:
+def _run(given: dict[str, Any]) -> dict[str, Any]:
     trial = Trial(**given)
     folder, script = Path(trial.folder), Path(trial.script)
-    os.chdir(folder / "here")
     shutil.rmtree(folder / "output", ignore_errors=True)
-    shown = trial.arguments
+    os.chdir(folder / "here")
+    arguments = ["--trainer", trial.trainer, *trial.arguments]
     if not trial.plain and not is_own(script):
         prepare(trial.fast)
-        shown = hide_twins(shown)
+        arguments = hide_twins(arguments)
     watch(trial)
-    sys.argv = [str(script), *shown]
-    printed = io.StringIO()
-    with without_gpu(), contextlib.redirect_stdout(_Both(printed, sys.stdout)):
+    sys.argv = [str(script), *arguments]
+    with without_gpu(), contextlib.suppress(BaseException), trial.at(trial.stage):
         try:
             run_script(script)
-            trial.stage = "the end"
         except SystemExit as end:
             if end.code:
-                trial.fail(RuntimeError(f"it ends with {end.code}"))
-        except BaseException as error:
-            trial.fail(error)
-    lines = [x.removeprefix(SAYS) for x in printed.getvalue().splitlines() if x.startswith(SAYS)]
-    trial.said = lines[-1] if lines else "the text encoder is not called"
+                raise RuntimeError(f"it ends with {end.code}") from None
+    sys.stdout.flush()
+    lines = (folder / "log.txt").read_text(errors="replace").splitlines()
+    said = [line.removeprefix(SAYS) for line in lines if line.startswith(SAYS)]
+    trial.said = said[-1] if said else "the text encoder is not called"
     return asdict(trial)
 
 
@@ -141,11 +147,10 @@ def watch(trial: Trial, image_layers: int | None = None) -> None:
     import dassl.engine
     import dassl.engine.build
 
-    name = split_trainer(value_of("--trainer", trial.arguments))[0]
-    folder, home = Path(trial.folder), Path.cwd()
-    fill = {"config_file": _config_file(home, name) if trial.fill else "", "seed": "1"}
-    pets = Path("configs", "datasets", "oxford_pets.yaml")
-    fill["dataset_config_file"] = str(pets) if (home / pets).exists() else ""
+    folder, pets = Path(trial.folder), Path("configs", "datasets", "oxford_pets.yaml")
+    fill = {"dataset_config_file": str(pets) if pets.exists() else "", "seed": "1"}
+    if trial.file:
+        fill["config_file"] = _settings_file(split_trainer(trial.trainer)[0].lower())
     force = {"output_dir": str(folder / "output"), "no_feature_store": True}
 
     def parsing(parse: Callable[..., Any]) -> Callable[..., Any]:
@@ -162,19 +167,27 @@ def watch(trial: Trial, image_layers: int | None = None) -> None:
 
     def building(build: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def build_trainer(cfg: Any) -> Any:
-            trial.stage = "building"
-            with thawed(cfg):
-                _shorten(cfg, folder / "data", trial.weight)
-            fake_dataset(cfg.DATASET.NAME, folder / "data")
-            fake_downloads(folder, image_layers)
-            try:
+            with trial.at("building"):
+                with thawed(cfg):
+                    _shorten(cfg, folder / "data", trial.weight)
+                fake_dataset(cfg.DATASET.NAME, folder / "data")
+                fake_downloads(folder, image_layers)
                 trainer = build(cfg)
-            except BaseException as error:
-                trial.fail(error)
-                raise
             trial.stage = "training"
-            trainer.train = _watched(trial, trainer, trainer.train)
-            trainer.test = _tested(trial, trainer, trainer.test)
+            train, test = trainer.train, trainer.test
+
+            def trained(*args: Any) -> Any:
+                with trial.at("training"):
+                    result = train(*args)
+                trial.learned = trial.learned or _digest(trainer)  # some never test
+                return result
+
+            def tested(*args: Any, **named: Any) -> Any:
+                trial.learned = _digest(trainer)
+                with trial.at("the test"):
+                    return test(*args, **named)
+
+            trainer.train, trainer.test = trained, tested
             return trainer
 
         return build_trainer
@@ -194,29 +207,6 @@ def _shorten(cfg: Any, data: Path, weight: float) -> None:
             cfg.TRAINER[term.node][term.weight_key] = weight
 
 
-def _watched(trial: Trial, trainer: Any, train: Callable[..., Any]) -> Callable[..., Any]:
-    def trained(*args: Any) -> Any:
-        try:
-            result = train(*args)
-        except BaseException as error:
-            trial.fail(error)
-            raise
-        trial.learned = trial.learned or _digest(trainer)  # some never test
-        return result
-
-    return trained
-
-
-def _tested(trial: Trial, trainer: Any, test: Callable[..., Any]) -> Callable[..., Any]:
-    def tested(*args: Any, **named: Any) -> Any:
-        trial.learned, trial.stage = _digest(trainer), "the test"
-        result = test(*args, **named)
-        trial.stage = "training"
-        return result
-
-    return tested
-
-
 def _digest(trainer: Any) -> str:
     """Return a digest of all weights of a trainer's models that train."""
     digest = hashlib.sha256()
@@ -228,41 +218,8 @@ def _digest(trainer: Any) -> str:
     return digest.hexdigest() if trainer._models else ""
 
 
-def _config_file(home: Path, trainer: str) -> str:
+def _settings_file(trainer: str) -> str:
     """Find a trainer's settings file below ``configs``; for ViT-B/16 if there is a choice."""
-    every = sorted(file.relative_to(home) for file in home.glob("configs/**/*.yaml"))
-    wanted = trainer.lower()
-    found = [f for f in every if f.parent.name.lower() == wanted or f.stem.lower() == wanted]
+    files = sorted(Path().glob("configs/**/*.yaml"))
+    found = [f for f in files if trainer in (f.parent.name.lower(), f.stem.lower())]
     return str(next((f for f in found if "vit_b16" in f.name), *found[:1])) if found else ""
-
-
-def value_of(flag: str, arguments: list[str]) -> str:
-    """Return the value of a flag, or nothing."""
-    for i, argument in enumerate(arguments):
-        if argument == flag and i + 1 < len(arguments):
-            return arguments[i + 1]
-        if argument.startswith(f"{flag}="):
-            return argument.removeprefix(f"{flag}=")
-    return ""
-
-
-def without(arguments: list[str], flag: str) -> list[str]:
-    """Return the arguments without a flag and its value."""
-    pairs = zip(["", *arguments], arguments, strict=False)
-    return [a for before, a in pairs if flag not in (before, a, a.partition("=")[0])]
-
-
-class _Both(io.TextIOBase):
-    """A stream that writes to several."""
-
-    def __init__(self, *streams: Any) -> None:
-        self.streams = streams
-
-    def write(self, text: str) -> int:
-        for stream in self.streams:
-            stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        for stream in self.streams:
-            stream.flush()
