@@ -15,6 +15,7 @@ import open_clip
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from torch.utils import model_zoo
 
 # Data sets whose files are written, so that the checkout's own class reads them: folder of the data
 # set, folder of its images, and four of its classes, for which checkouts have descriptions.
@@ -59,8 +60,9 @@ def fake_downloads(folder: Path, image_layers: int | None = None) -> None:
 
     for name, module in list(sys.modules.items()):
         if name == "coop_cmp.clip.load" or {"_download", "_MODELS"} <= {*dir(module)}:
-            module._download = download
-    torch.utils.model_zoo.load_url = lambda *_, **__: {}  # Dassl's backbones load what there is
+            vars(module)["_download"] = download
+    # The backbones of Dassl load what there is.
+    vars(model_zoo)["load_url"] = lambda *_, **__: {}
 
 
 def random_weights(name: str, image_layers: int | None = None) -> dict[str, Tensor]:
@@ -73,7 +75,7 @@ def random_weights(name: str, image_layers: int | None = None) -> dict[str, Tens
     config = open_clip.get_model_config(name)
     if image_layers is not None:
         config["vision_cfg"]["layers"] = image_layers
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return open_clip.CLIP(**config).state_dict()
 
