@@ -5,88 +5,113 @@
 
 The text tower of ViT-B/16 with random weights, as the checkout's own code builds it; the image
 tower is tiny, so that a step is its text side. Two trainers with the same seed make their steps in
-turns, in one process; the first step, in which ``--fast`` goes both ways, is not timed.
+turns, in one process; steps in which ``--fast`` goes both ways are not the best ones.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from common import class_names, now, parser_of, report
-from dassl.engine import build_trainer
+from dassl import engine
 from dassl.utils import set_random_seed
 
-from coop_cmp.checkout.check import dry_run
+from coop_cmp.checkout.check import look_alike
+from coop_cmp.checkout.fakes import without_gpu, write_data
 from coop_cmp.checkout.fast import accelerate
-from coop_cmp.checkout.plugin import prepare
+from coop_cmp.checkout.plugin import wrap
+from coop_cmp.checkout.runner import found_script, run_script
+from coop_cmp.checkout.trial import Trial, watch
 
 WAYS = ("own", "fast")
-OPTIONS = ["DATALOADER.TRAIN_X.BATCH_SIZE", "8", "OPTIM.WARMUP_EPOCH", "0"]
 
 
-def measure(
-    script: Path, trainer: str, classes: int, steps: int, layers: int, options: list[str]
-) -> dict[str, Any]:
-    """Best seconds of a step each way, and the largest difference of their losses."""
-    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
-    losses: dict[str, list[float]] = {way: [] for way in WAYS}
-    built: dict[str, Any] = {}
-    said = io.StringIO()
-    with (
-        dry_run(script, options, class_names(classes), layers) as (_, config),
-        contextlib.redirect_stdout(said),
-    ):
+class Done(Exception):
+    """All is measured: the script need not go on."""
+
+
+def measured(
+    build: Callable[[Any], Any], steps: int, rate: float | None, row: dict[str, Any]
+) -> Callable[[Any], Any]:
+    """Make a ``build_trainer`` that measures two trainers instead of returning one.
+
+    Args:
+        build: The engine's.
+        steps: Of each trainer.
+        rate: The learning rate, unless it is that of the settings.
+        row: Takes the best seconds of a step each way and the largest difference of their losses.
+    """
+
+    def build_trainer(cfg: Any) -> Any:
+        cfg.defrost()
+        cfg.OPTIM.LR, cfg.OPTIM.WARMUP_EPOCH = rate or cfg.OPTIM.LR, 0
+        cfg.DATALOADER.TRAIN_X.BATCH_SIZE = 8
+        seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+        losses: dict[str, list[float]] = {way: [] for way in WAYS}
+        built: dict[str, Any] = {}
         for way in WAYS:
             set_random_seed(1)
-            built[way] = build_trainer(config(trainer))
+            built[way] = build(cfg.clone())
             built[way].set_model_mode("train")
             built[way].num_batches, built[way].batch_idx = steps + 1, 0
-        accelerate(built["fast"])
-        batch = next(iter(built["own"].train_loader_x))
-        for _ in range(steps):
-            for way in WAYS:
-                start = now()
-                losses[way].append(float(built[way].forward_backward(batch)["loss"]))
-                seconds[way].append(now() - start)
-    own, fast = (min(seconds[way][1:]) for way in WAYS)
-    differences = [abs(a - b) for a, b in zip(*losses.values(), strict=True)]
-    return {
-        "trainer": trainer,
-        "classes": classes,
-        "own s": own,
-        "fast s": fast,
-        "times faster": own / fast,
-        "steps": steps,
-        "rate": built["own"].cfg.OPTIM.LR,
-        "loss, first": losses["own"][0],
-        "last": losses["own"][-1],
-        "losses differ": max(differences),
-        "--fast": said.getvalue().split("coop_cmp --fast: the text encoder ")[-1].splitlines()[0],
-    }
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            accelerate(built["fast"])
+            batch = next(iter(built["own"].train_loader_x))
+            for _ in range(steps):
+                for way in WAYS:
+                    start = now()
+                    losses[way].append(float(built[way].forward_backward(batch)["loss"]))
+                    seconds[way].append(now() - start)
+        own, fast = (min(seconds[way][1:]) for way in WAYS)
+        row.update(
+            {
+                "own s": own,
+                "fast s": fast,
+                "times faster": own / fast,
+                "steps": steps,
+                "rate": cfg.OPTIM.LR,
+                "loss, first": losses["own"][0],
+                "last": losses["own"][-1],
+                "losses differ": max(abs(a - b) for a, b in zip(*losses.values(), strict=True)),
+                "--fast": said.getvalue().split("coop_cmp --fast: the text encoder ")[-1].strip(),
+            }
+        )
+        raise Done
+
+    return build_trainer
 
 
 if __name__ == "__main__":
     parser = parser_of(__doc__)
     parser.add_argument("--script", default="train.py", help="the training script (%(default)s)")
-    parser.add_argument("--trainer", nargs="+", default=["CoOp"])
+    parser.add_argument("--trainer", default="CoOp")
     parser.add_argument("--classes", type=int, default=100)
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--lr", help="the learning rate (default: that of the trainer's own file)")
+    parser.add_argument("--lr", type=float, help="the learning rate (default: the settings')")
     args = parser.parse_args()
-    if torch.device(args.device).type not in ("cpu", "cuda"):
-        parser.error(f"--device {args.device}: code of the CoOp family knows cpu and cuda")
     torch.set_num_threads(args.threads)
-    script = Path(args.script).resolve()
-    sys.path.insert(0, str(script.parent))
-    prepare()
-    layers = 9 if args.small else 12
-    options = OPTIONS + (["OPTIM.LR", args.lr] if args.lr else [])
-    options += ["USE_CUDA", str(args.device != "cpu")]
-    sizes = args.classes, args.steps, layers
-    rows = [measure(script, name, *sizes, options) for name in args.trainer]
-    report(args, rows)
+    script = found_script(args.script)
+    row: dict[str, Any] = {"trainer": args.trainer, "classes": args.classes}
+    with tempfile.TemporaryDirectory() as name, without_gpu():
+        folder = Path(name)
+        look_alike(folder / "here")
+        write_data(folder / "data", class_names(args.classes))
+        os.chdir(folder / "here")
+        given = ["--trainer", args.trainer]
+        wrap(engine, "build_trainer", partial(measured, steps=args.steps, rate=args.lr, row=row))
+        watch(Trial(str(script), name, [], args.trainer), image_layers=1)
+        sys.argv = [str(script), *given]
+        with contextlib.suppress(Done), contextlib.redirect_stdout(sys.stderr):
+            run_script(script)
+        os.chdir(script.parent)
+    report(args, [row])

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from coop_cmp.checkout.runner import import_script, prepared_script, run_script
+from coop_cmp.checkout.runner import found_script, import_script, is_own, run_script
 from coop_cmp.cli import handled
 
 DESCRIPTION = """\
@@ -30,13 +30,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--script", default="train.py", help="the training script (%(default)s)")
     parser.add_argument("--list", action="store_true", help="show trainers and twins, then stop")
     parser.add_argument(
-        "--check", action="store_true", help="try all trainers (or --trainer X) on fake data"
+        "--check",
+        action="store_true",
+        help="try all trainers (or --trainer X) on fake weights and data; exit code 1 if one fails",
     )
     parser.add_argument(
         "--fast", action="store_true", help="encode shared prompt tokens once, if that is exact"
     )
     own, rest = parser.parse_known_args(argv)
-    script = prepared_script(own.script, own.fast)
+    script = found_script(own.script)
+    if own.check:
+        from coop_cmp.checkout.check import check
+
+        trainer = argparse.ArgumentParser(allow_abbrev=False)
+        trainer.add_argument("--trainer", default="")
+        only, rest = trainer.parse_known_args(rest)
+        works = True
+        for verdict in check(script, only.trainer, rest):
+            works &= verdict.works
+            print(verdict, flush=True)
+        return 0 if works else 1
+    if not is_own(script):
+        from coop_cmp.checkout.plugin import hide_twins, prepare
+
+        prepare(own.fast)
+        rest = hide_twins(rest)
     if own.list:
         from tabulate import tabulate
 
@@ -44,19 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         offered = twins(import_script(script)[1])
         print(tabulate(offered.items(), headers=["trainer", "with the penalty"]))
-    elif own.check:
-        from coop_cmp.checkout.check import check
-
-        parser = argparse.ArgumentParser(prog="python -m coop_cmp --check", allow_abbrev=False)
-        parser.add_argument("--trainer", help="only this one")
-        parser.add_argument("opts", nargs="*", help="settings to change: KEY VALUE ...")
-        given = parser.parse_args(rest)
-        for name, twin, fast in check(script, given.trainer, given.opts):
-            print(f"{name}: {twin}", *([f"  --fast: {fast}"] if fast else []), sep="\n", flush=True)
     else:
-        from coop_cmp.checkout.plugin import hide_twins
-
-        sys.argv = [own.script, *hide_twins(rest)]
+        sys.argv = [own.script, *rest]
         run_script(script)
     return 0
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
-    ["torch", "dassl.engine", "coop_cmp.checkout.plugin", "coop_cmp.checkout.check"]
+    ["torch", "dassl.engine", "dassl.engine.build", "coop_cmp.checkout.check"]
 )
 
 
@@ -36,6 +36,6 @@ def _command(folder: Path, arguments: list[str], files: list[Path]) -> None:
     os.chdir(folder)
 
     from coop_cmp.__main__ import main
-    from coop_cmp.cli.guarded import guarded
+    from coop_cmp.cli import handled
 
-    sys.exit(guarded(lambda _: main(list(arguments))))
+    sys.exit(handled(lambda: main(list(arguments))))

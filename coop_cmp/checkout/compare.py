@@ -37,11 +37,10 @@ def one_source(prompts: Tensor, count: int) -> int:
 
 def differences(fast: Tensor, own: Tensor) -> tuple[float, float]:
     """Compute the largest differences of features, and of gradients of everything that learns."""
-    features = _distance([fast], [own])
-    if not own.requires_grad:
+    features, learned = _distance([fast], [own]), [*{*leaves(own), *leaves(fast)}]
+    if not learned:
         return features, 0.0
     direction = torch.randn(own.shape, generator=torch.Generator().manual_seed(0)).to(own)
-    learned = leaves(own)
     pairs = zip(
         _gradients((fast * direction).sum(), learned),
         _gradients((own * direction).sum(), learned),

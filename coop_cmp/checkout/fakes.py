@@ -1,58 +1,112 @@
-"""Fake weights, data and GPU, with which a checkout's trainers run anywhere."""
+"""Fake weights, data, downloads and GPU, with which a checkout's own script runs anywhere."""
 
 from __future__ import annotations
 
 import contextlib
-import os
+import json
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
+import open_clip
 import torch
-from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
 from PIL import Image
 from torch import Tensor, nn
+from torch.utils import model_zoo
 
-CLASSES = ("cat", "great grey owl")
-SIZE, PATCH = 32, 16
-# The widths are those of ViT-B/16, which checkouts write into their code; the depths are smaller.
-EMBED, VISION_WIDTH, VISION_LAYERS, TEXT_WIDTH, TEXT_LAYERS = 512, 768, 2, 512, 9
+# Data sets whose files are written, so that the checkout's own class reads them: folder, folder of
+# the images, and four of the classes, for which checkouts have descriptions.
+WRITTEN = {
+    "OxfordPets": ("oxford_pets", "images", "abyssinian beagle boxer persian"),
+    "Caltech101": ("caltech-101", "101_ObjectCategories", "face leopard motorbike accordion"),
+}
+REPLACED = "coop_cmp: images of noise replace the data set"
+SIZE = 256  # pixels of an image, from which 224 are cropped
 
 
 @contextlib.contextmanager
-def faked(text_layers: int = TEXT_LAYERS) -> Iterator[Path]:
-    """Enter a temporary directory where weights are random and all runs in fp32 on the CPU.
-
-    Without a GPU, ``.cuda()``, ``.to("cuda")`` and ``.half()`` do nothing. Every module that
-    downloads weights as OpenAI's package does gets a file of random ones.
-    """
-    home = Path.cwd()
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        weights = Path(folder, "weights.pt")
-
-        def download(*_: Any, **__: Any) -> str:
-            if not weights.exists():
-                state = random_weights(text_layers)
-                torch.save({key: value.half() for key, value in state.items()}, weights)
-            return str(weights)
-
-        for module in list(sys.modules.values()):
-            if {"_download", "_MODELS"} <= vars(module).keys():
-                stack.enter_context(mock.patch.object(module, "_download", download))
+def without_gpu() -> Iterator[None]:
+    """Let ``.cuda()``, ``.to("cuda")`` and ``.half()`` do nothing where there is no GPU."""
+    with contextlib.ExitStack() as stack:
         if not torch.cuda.is_available():
+            stack.enter_context(mock.patch("torch.cuda.device_count", return_value=1))
             for kind in (Tensor, nn.Module):
                 for name in ("cuda", "half"):  # half precision takes minutes without a GPU
                     stack.enter_context(mock.patch.object(kind, name, _itself))
                 stack.enter_context(mock.patch.object(kind, "to", _staying(kind.to)))
-        os.chdir(folder)
-        try:
-            yield Path(folder)
-        finally:
-            os.chdir(home)
+        yield
+
+
+def fake_downloads(folder: Path, image_layers: int | None = None) -> None:
+    """Give every imported module that downloads CLIP's weights, or a backbone's, random ones."""
+
+    def download(source: str, *_: Any, **__: Any) -> str:  # a URL or a name such as ViT-B/16
+        name = source.rpartition("/")[2] if "://" in source else source.replace("/", "-")
+        file = folder / f"{name.removesuffix('.pt').replace('@', '-')}.pt"
+        if not file.exists():
+            state = random_weights(file.stem, image_layers)
+            torch.save({key: value.half() for key, value in state.items()}, file)
+        return str(file)
+
+    for name, module in list(sys.modules.items()):
+        if name == "coop_cmp.clip.load" or {"_download", "_MODELS"} <= {*dir(module)}:
+            vars(module)["_download"] = download
+    # The backbones of Dassl load what there is.
+    vars(model_zoo)["load_url"] = lambda *_, **__: {}
+
+
+def random_weights(name: str, image_layers: int | None = None) -> dict[str, Tensor]:
+    """Draw the weights of one of OpenAI's models, named and shaped as in OpenAI's package.
+
+    Args:
+        name: Such as ``ViT-B-16``.
+        image_layers: Of the image tower, instead of all.
+    """
+    config = open_clip.get_model_config(name)
+    if image_layers is not None:
+        config["vision_cfg"]["layers"] = image_layers
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return open_clip.CLIP(**config).state_dict()
+
+
+def write_data(root: Path, classes: Sequence[str] = ()) -> None:
+    """Write images of noise and the split files of the data sets that are `WRITTEN`."""
+    rng = np.random.default_rng(0)
+    for name, (folder, images, own) in WRITTEN.items():
+        items = []
+        for label, classname in enumerate(classes or own.split()):
+            file = root / folder / images / f"{classname}_{label}.jpg"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)).save(file)
+            items.append((file.name, label, classname))
+        splits = dict.fromkeys(("train", "val", "test"), items)
+        (root / folder / f"split_zhou_{name}.json").write_text(json.dumps(splits))
+
+
+def fake_dataset(name: str, root: Path) -> None:
+    """Let a data set whose files are missing consist of noise; its class keeps all else."""
+    from dassl.data.datasets import DATASET_REGISTRY, DatasetBase, Datum
+
+    known = DATASET_REGISTRY.registered_names()
+    real: Any = DATASET_REGISTRY.get(name) if name in known else DatasetBase
+    files = sorted(root.glob("oxford_pets/images/*"))
+
+    class Faked(real):
+        def __init__(self, cfg: Any) -> None:
+            if name in known:
+                with contextlib.suppress(OSError, RuntimeError):  # files, downloads
+                    return super().__init__(cfg)
+            print(f"{REPLACED} {name}")
+            items = [Datum(str(f), i // 2, i % 2, f"class {i // 2}") for i, f in enumerate(files)]
+            self.dataset_dir = self.image_dir = str(root)
+            DatasetBase.__init__(self, train_x=items, train_u=items, val=items, test=items)
+
+    Faked.__name__ = name
+    DATASET_REGISTRY.register(Faked, force=True)
 
 
 def _itself(value: Any, *_: Any, **__: Any) -> Any:
@@ -68,36 +122,3 @@ def _staying(to: Callable[..., Any]) -> Callable[..., Any]:
         return to(value, *map(place, args), **{key: place(v) for key, v in named.items()})
 
     return without_gpu
-
-
-def random_weights(text_layers: int = TEXT_LAYERS) -> dict[str, Tensor]:
-    """Draw the weights of a small ViT, named as in OpenAI's package."""
-    vision = CLIPVisionCfg(VISION_LAYERS, VISION_WIDTH, patch_size=PATCH, image_size=SIZE)
-    text = CLIPTextCfg(width=TEXT_WIDTH, heads=8, layers=text_layers)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return CLIP(EMBED, vision, text).state_dict()
-
-
-def noise_dataset(folder: Path, name: str, classes: Sequence[str] = CLASSES) -> None:
-    """Register a picture of noise per class under the name of a data set, in its place.
-
-    The tests have each four times: some checkouts look for neighbours of an image.
-    """
-    from dassl.data.datasets import DATASET_REGISTRY, DatasetBase, Datum
-
-    items = []
-    rng = np.random.default_rng(0)
-    for label, classname in enumerate(classes):
-        file = folder / f"{label}.png"
-        Image.fromarray(rng.integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)).save(file)
-        items.append(Datum(str(file), label, 0, classname))
-
-    class Noise(DatasetBase):
-        dataset_dir = image_dir = str(folder)
-
-        def __init__(self, cfg: Any) -> None:
-            super().__init__(train_x=items, val=4 * items, test=4 * items)
-
-    Noise.__name__ = name
-    DATASET_REGISTRY.register(Noise, force=True)

@@ -3,8 +3,8 @@
 CoOp's descendants copy one class: a text encoder that takes prompts [C, L, d] and their tokens
 [C, L] and runs CLIP's text tower over all tokens of all classes, again for every test batch. Here
 its own code runs on fewer tokens (see :mod:`coop_cmp.checkout.packed_blocks`), and unchanged
-prompts are encoded once. That this is right is not assumed: the first pass with gradients and the
-first without are computed both ways, and unless the two agree the encoder keeps its own code.
+prompts are encoded once. That this is right is not assumed: the 1st, 2nd, 4th, 8th, ... pass is
+computed both ways, and at the first difference the encoder gets its own code back.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class FastText:
         self.blocks = list(encoder.transformer.resblocks)
         self.kept = KeptFeatures(encoder)
         self._given_up = False
-        self._compared: set[bool] = set()  # whether passes with and without gradients agreed
+        self._passes = {True: 0, False: 0}  # with and without gradients
         self._one_source: dict[torch.Size, int] = {}
         self._unpack_at = len(self.blocks)
         encoder.forward = self
@@ -65,15 +65,22 @@ class FastText:
         given = [*_parts((args, named))]
         if self.kept.are_of(given):
             return self.kept.features.clone()
+        self._passes[torch.is_grad_enabled()] += 1
+        count = self._passes[torch.is_grad_enabled()]
         try:
-            if torch.is_grad_enabled() in self._compared:
+            for part in given:
+                if not isinstance(part, (Tensor, *VALUES)):
+                    kind = type(part).__name__
+                    raise NotPackable(f"it is given a {kind}, and what is in there may learn too")
+            if count & (count - 1):
                 features = self._fast(args, named)
             else:
                 self._compare(args, named)
                 features = self.own(*args, **named)
         except NotPackable as reason:
             self._given_up = True
-            _say(f"the text encoder keeps its own code: {reason}")
+            since = "keeps" if sum(self._passes.values()) == 1 else "gets back"
+            _say(f"the text encoder {since} its own code: {reason}; the run is as without --fast")
             return self.own(*args, **named)
         if not features.requires_grad:
             self.kept.keep(given, features)
@@ -132,10 +139,11 @@ class FastText:
             line += f", gradients to {gradients:.1e}"
         elif torch.is_grad_enabled():
             line += ", it does not learn"
-        if torch.is_grad_enabled() or not self._compared:
+        if self._passes[torch.is_grad_enabled()] == 1 and (
+            torch.is_grad_enabled() or not self._passes[True]
+        ):
             _say(line)
         self.kept.learned |= set(leaves(own))
-        self._compared.add(torch.is_grad_enabled())
 
 
 class KeptFeatures:
@@ -169,8 +177,6 @@ class KeptFeatures:
     def _now(self, given: list[Any]) -> Any:
         """Return all that must stay but for the tensors' values; None if that cannot be told."""
         if torch.is_inference_mode_enabled():  # no graph shows on what the features depend
-            return None
-        if not all(isinstance(part, (Tensor, *VALUES)) for part in given):
             return None
         weights = [*self.encoder.parameters(), *self.encoder.buffers(), *self.learned]
         versions = [(w.data_ptr(), w._version, w.requires_grad) for w in weights]
@@ -208,6 +214,6 @@ def _is_encoder(module: nn.Module) -> bool:
     parts = ("positional_embedding", "ln_final", "text_projection")
     if not blocks or not all(hasattr(module, part) for part in parts):
         return False
-    if hasattr(module, "token_embedding"):  # a whole CLIP
+    if hasattr(module, "visual"):  # a whole CLIP
         return False
     return all(isinstance(getattr(b, "attn", None), nn.MultiheadAttention) for b in blocks)

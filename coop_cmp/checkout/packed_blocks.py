@@ -87,8 +87,13 @@ class PackedPass:
         self.batch_first = bool(blocks[0].attn.batch_first)
         self.packed = False
 
-    def run(self, i: int, forward: Callable[..., Any], inputs: Any, **named: Any) -> Any:
+    def run(
+        self, i: int, forward: Callable[..., Any], inputs: Any, *more: Any, **named: Any
+    ) -> Any:
         """Run block ``i``, whose input is a tensor or a list that begins with one."""
+        if more:
+            what = "a mask of its own" if isinstance(more[0], Tensor) else "more than tokens"
+            raise NotPackable(f"its blocks are given {what}, which only fits all tokens")
         x = inputs if isinstance(inputs, Tensor) else inputs[0]
         if i == 0:
             self.packed = True

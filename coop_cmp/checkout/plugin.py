@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from coop_cmp.checkout.twins import add_term_config, ensure_trainer
@@ -17,10 +18,10 @@ _asked: dict[str, str] = {}
 def prepare(fast: bool = False) -> None:
     """Prepare Dassl for a training script that knows nothing of the penalty.
 
-    Afterwards every config that starts from Dassl's defaults has ``TRAINER.CMP`` and the nodes of
-    all other terms, takes integers for floats, names the calibration evaluator unless told
-    otherwise, and may ask for ``<Trainer>_CMP``; and every trainer that is built stores its
-    results.
+    Afterwards every config of a trainer has ``TRAINER.CMP`` and the nodes of all other terms, takes
+    integers for floats, names the calibration evaluator if it starts from Dassl's defaults and is
+    not told otherwise, and may ask for ``<Trainer>_CMP``; and every trainer that is built stores
+    its results.
 
     Args:
         fast: Also accelerate the trainers' text encoders, see :mod:`coop_cmp.checkout.fast`.
@@ -32,14 +33,14 @@ def prepare(fast: bool = False) -> None:
     from coop_cmp.runs.evaluator import CalibrationEvaluator
 
     repair()
-    defaults: Any = dassl.config.cfg_default
-    add_term_config(defaults)
-    defaults.TEST.EVALUATOR = CalibrationEvaluator.__name__
-    defaults.TEST.N_BINS, defaults.TEST.BIN_CLOSED = 10, "right"
-    _wrap(yacs.config, "_check_and_coerce_cfg_value_type", _taking_integers_for_floats)
-    _wrap(dassl.config, "clean_cfg", _keeping_the_terms)
+    dassl.config.cfg_default.TEST.EVALUATOR = CalibrationEvaluator.__name__
+    complete(dassl.config.cfg_default)
+    for name in ("merge_from_file", "merge_from_list"):
+        wrap(yacs.config.CfgNode, name, _completing)
+    wrap(yacs.config, "_check_and_coerce_cfg_value_type", _taking_integers_for_floats)
+    wrap(dassl.config, "clean_cfg", _keeping_the_terms)
     for module in (dassl.engine, dassl.engine.build):
-        _wrap(module, "build_trainer", functools.partial(_with_twins, fast=fast))
+        wrap(module, "build_trainer", functools.partial(_with_twins, fast=fast))
 
 
 def hide_twins(arguments: list[str]) -> list[str]:
@@ -64,7 +65,8 @@ def hide_twins(arguments: list[str]) -> list[str]:
     return shown
 
 
-def _wrap(owner: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
+def wrap(owner: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
+    """Put a function that is made of it in the place of another."""
     if hasattr(owner, name):  # old copies of Dassl, as some checkouts bundle, have less
         plain = getattr(owner, name)
         setattr(owner, name, functools.wraps(plain)(wrapper(plain)))
@@ -80,7 +82,9 @@ def _with_twins(build: Callable[[Any], Any], fast: bool) -> Callable[[Any], Any]
         name = _asked.get(cfg.TRAINER.NAME, cfg.TRAINER.NAME)
         is_theirs = name in TRAINER_REGISTRY.registered_names()
         ensure_trainer(name)
-        _rename(cfg, name if is_theirs else split_trainer(name)[0])
+        with thawed(cfg):  # which the checkout keeps using
+            complete(cfg)
+            cfg.TRAINER.NAME = name if is_theirs else split_trainer(name)[0]
         trainer = build(cfg) if is_theirs else TRAINER_REGISTRY.get(name)(cfg)
         record(trainer, name)
         if fast:
@@ -90,13 +94,32 @@ def _with_twins(build: Callable[[Any], Any], fast: bool) -> Callable[[Any], Any]
     return build_trainer
 
 
-def _rename(cfg: Any, name: str) -> None:
-    """Set the trainer's name in a config that the checkout may have frozen, and keeps using."""
+@contextlib.contextmanager
+def thawed(cfg: Any) -> Iterator[None]:
+    """Let a config that may be frozen be changed."""
     frozen = cfg.is_frozen()
     cfg.defrost()
-    cfg.TRAINER.NAME = name
+    yield
     if frozen:
         cfg.freeze()
+
+
+def complete(cfg: Any) -> None:
+    """Add the terms' nodes and the evaluator's settings to a config that lacks them."""
+    add_term_config(cfg)
+    for key, value in (("N_BINS", 10), ("BIN_CLOSED", "right")):
+        cfg.TEST.setdefault(key, value)
+
+
+def _completing(merge: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Complete a trainer's config before something is merged into it."""
+
+    def completed(cfg: Any, given: Any) -> None:
+        if "TRAINER" in cfg and "TEST" in cfg and not cfg.is_frozen():
+            complete(cfg)
+        merge(cfg, given)
+
+    return completed
 
 
 def _keeping_the_terms(clean: Callable[[Any, str], None]) -> Callable[[Any, str], None]:

@@ -52,13 +52,24 @@ class Recorder:
         self._plain = _methods(self.own)
         for key in self._plain:
             setattr(self.own, key, getattr(self, key))
-        self.trainer, self._test = trainer, trainer.test
-        trainer.test = self.test
+        self.trainer, self._train, self._test = trainer, trainer.train, trainer.test
+        trainer.train, trainer.test = self.train, self.test
+        self.tests = 0
 
     @property
     def beside(self) -> bool:
         """Whether the evaluator is not the calibration evaluator itself."""
         return self.keeper is not self.own
+
+    def train(self, *given: Any, **named: Any) -> Any:
+        """The trainer's training, which says so if it ends without a test."""
+        result = self._train(*given, **named)
+        if not self.tests:
+            print(
+                "coop_cmp: no results.json is written: this training ends without a test; test the "
+                "model that it left with --eval-only --model-dir and another --output-dir"
+            )
+        return result
 
     def test(self, split: str | None = None, *more: Any, **named: Any) -> Any:
         """The trainer's test; the keeper is told the split, as upstream Dassl does not."""
@@ -69,7 +80,7 @@ class Recorder:
             "device": getattr(self.trainer, "device", None),
             "precision": lookup(cfg, f"TRAINER.{node}.PREC", None),
         }
-        self.stored = False
+        self.stored, self.tests = False, self.tests + 1
         result = self._test(split, *more, **named)
         if not self.stored:
             why = self.refused or "its test does not use the evaluator"

@@ -8,18 +8,28 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import coop_cmp
 from coop_cmp.errors import UserError
 
 # What to install for a module of another name.
-PACKAGES = {"pkg_resources": '"setuptools<81"', "sklearn": "scikit-learn"}
+PACKAGES = {
+    "clip": "git+https://github.com/openai/CLIP.git",
+    "cv2": "opencv-python",
+    "pkg_resources": '"setuptools<81"',
+    "sklearn": "scikit-learn",
+}
 
 
-def prepared_script(name: str, fast: bool = False) -> Path:
-    """Find the script, put its checkout first on the path, and prepare Dassl for it.
+def is_own(script: Path) -> bool:
+    """Whether this is the training script of this project, which needs no preparation."""
+    return script == Path(coop_cmp.__file__).parents[1] / "train.py"
+
+
+def found_script(name: str) -> Path:
+    """Find the script and put its checkout first on the path.
 
     Args:
         name: The script's path, from the current directory.
-        fast: See :func:`coop_cmp.checkout.plugin.prepare`.
     """
     script = Path(name).resolve()
     if not script.is_file():
@@ -29,9 +39,7 @@ def prepared_script(name: str, fast: bool = False) -> Path:
         )
     sys.path[:0] = [str(script.parent), str(Path.cwd())]
     try:
-        from coop_cmp.checkout.plugin import prepare
-
-        prepare(fast)
+        import dassl.engine.build  # noqa: F401
     except ModuleNotFoundError as error:
         raise UserError(f"Dassl: {describe(error)}; {_remedy(error)}") from None
     return script
@@ -77,6 +85,13 @@ def describe(error: BaseException) -> str:
 
 def _remedy(error: ModuleNotFoundError) -> str:
     package = (error.name or "").partition(".")[0]
+    local = Path(*(error.name or "").split("."))
+    for home in sys.path[:2] if "." in (error.name or "") else ():
+        if Path(home, local).exists() or Path(home, f"{local}.py").exists():
+            place = next(iter(sys.modules[package].__path__))
+            return f"{place} stands in its way: install coop_cmp, and take it off PYTHONPATH"
+        if Path(home, package).is_dir():
+            return f"the checkout lacks {local}.py, which no package brings"
     if package == "dassl":
         import dassl
 

@@ -6,6 +6,7 @@ live scheduler with its optimizer, which the safe loader of torch refuses to rea
 
 from __future__ import annotations
 
+import builtins
 import codecs
 from collections import OrderedDict
 from typing import Any
@@ -31,6 +32,9 @@ def repair() -> None:
     from dassl.optim import lr_scheduler
 
     _read_arrays_safely()
+    for name in ("bool", "float", "int"):  # which numpy no longer has; upstream's RandAugment does
+        if name not in vars(np):
+            setattr(np, name, getattr(builtins, name))
     warmup: Any = getattr(lr_scheduler, "_BaseWarmupScheduler", None)
     if warmup is None:  # not upstream
         return

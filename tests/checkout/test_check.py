@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,41 +12,44 @@ from coop_cmp.checkout.fakes import random_weights
 from tests.checkouts import run
 
 TRAIN = """
+import argparse
+import json
 import os
 import torch
-from dassl.data.datasets import DATASET_REGISTRY, DatasetBase
-from dassl.engine import TRAINER_REGISTRY, TrainerX
+from dassl.config import get_cfg_default
+from dassl.data.datasets import DATASET_REGISTRY, DatasetBase, Datum
+from dassl.engine import TRAINER_REGISTRY, TrainerX, build_trainer
 from dassl.optim import build_lr_scheduler, build_optimizer
+from dassl.utils import set_random_seed
 from torch import nn
 from torch.nn import functional as F
+from yacs.config import CfgNode
 import weights
 
 
-def setup_cfg(args):
-    from dassl.config import get_cfg_default
-    from yacs.config import CfgNode
-
-    cfg = get_cfg_default()
-    cfg.TRAINER.FINE = CfgNode({"WIDTH": 0, "PREC": "fp16"})
-    if args.config_file:
-        cfg.merge_from_file(args.config_file)
-    return cfg
-
-
 @DATASET_REGISTRY.register()
-class Missing(DatasetBase):
+class OxfordPets(DatasetBase):
     def __init__(self, cfg):
-        raise FileNotFoundError("no data here")
+        folder = os.path.join(cfg.DATASET.ROOT, "oxford_pets")
+        split = json.load(open(os.path.join(folder, "split_zhou_OxfordPets.json")))
+        parts = {
+            part: [Datum(os.path.join(folder, "images", f), y, 0, name) for f, y, name in items]
+            for part, items in split.items()
+        }
+        self.all_class_names = [item.classname for item in parts["train"]]
+        super().__init__(train_x=parts["train"], val=parts["val"], test=parts["test"])
 
 
 @TRAINER_REGISTRY.register()
 class Fine(TrainerX):
     def build_model(self):
-        state = torch.load(weights._download("url"), map_location="cpu", mmap=True)
-        assert self.cfg.TRAINER.FINE.WIDTH == 512 and self.cfg.TRAINER.FINE.PREC == "fp32"
+        state = torch.load(weights._download("https://x/y/ViT-S-32-alt.pt"), map_location="cpu")
+        assert self.cfg.TRAINER.FINE.WIDTH == 256 and self.cfg.TRAINER.FINE.FACTOR == 2.0
+        assert set(self.dm.dataset.all_class_names) <= set(json.load(open("./descriptions.json")))
         projection = state["text_projection"].float()[:, : self.num_classes].cuda().half()
-        self.model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 512), nn.Linear(512, 2))
-        self.model[2].weight.data = projection.t().contiguous()
+        head = nn.Linear(256, self.num_classes)
+        head.weight.data = projection.t().contiguous()
+        self.model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 224 * 224, 256), head)
         self.optim = build_optimizer(self.model, self.cfg.OPTIM)
         self.sched = build_lr_scheduler(self.optim, self.cfg.OPTIM)
         self.register_model("model", self.model, self.optim, self.sched)
@@ -59,19 +63,20 @@ class Fine(TrainerX):
         return {"loss": loss.item()}
 
     def test(self, split=None):
-        open(f"{self.cfg.OUTPUT_DIR}/curve.txt", "w").close()
+        open("curve.txt", "w").close()
         return super().test(split)
 
 
 @TRAINER_REGISTRY.register()
 class Broken(Fine):
     def build_model(self):
-        raise OSError("cannot find\\nmy file")
+        raise AttributeError("no such\\nmethod")
 
 
 @TRAINER_REGISTRY.register()
-class Unfit(Fine):
-    pass
+class Taught(Fine):
+    def build_model(self):
+        torch.load("./teacher/model.pth.tar")
 
 
 @TRAINER_REGISTRY.register()
@@ -90,6 +95,44 @@ class Restless(Fine):
 class Untested(Fine):
     def test(self, split=None):
         raise KeyError("zeroshot features")
+
+
+@TRAINER_REGISTRY.register()
+class Testless(Fine):
+    def after_train(self):
+        print("no test")
+
+    def forward_backward(self, features, labels):
+        return super().forward_backward({"img": features, "label": labels})
+
+    def run_epoch(self):
+        self.num_batches = 1
+        for self.batch_idx, batch in enumerate(self.train_loader_x):
+            print(self.forward_backward(batch["img"], batch["label"]))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    for name in ("root", "output-dir", "trainer", "config-file", "dataset-config-file"):
+        parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--seed", type=int, default=-1)
+    parser.add_argument("--factor", type=float, default=2.0)
+    parser.add_argument("opts", default=None, nargs=argparse.REMAINDER)
+    args = parser.parse_args()
+    cfg = get_cfg_default()
+    cfg.TASK = ""
+    cfg.TRAINER.FINE = CfgNode({"WIDTH": 0, "FACTOR": 1.0})
+    cfg.OPTIM.NAME, cfg.OPTIM.LR_SCHEDULER = "sgd", "cosine"
+    for file in (args.dataset_config_file, args.config_file):
+        if file:
+            cfg.merge_from_file(file)
+    cfg.DATASET.ROOT, cfg.OUTPUT_DIR, cfg.SEED = args.root, args.output_dir, args.seed
+    cfg.TRAINER.NAME, cfg.TRAINER.FINE.FACTOR = args.trainer, args.factor
+    assert args.opts[args.opts.index("TASK") + 1] in ("B2N", "FS")
+    cfg.merge_from_list(args.opts)
+    cfg.freeze()
+    set_random_seed(cfg.SEED)
+    build_trainer(cfg).train()
 """
 WEIGHTS = """
 _MODELS = {"ViT-B/16": "url"}
@@ -98,6 +141,7 @@ _MODELS = {"ViT-B/16": "url"}
 def _download(url, root=None):
     raise ConnectionError(url)
 """
+TASK = ("TASK", "B2N")
 
 
 @pytest.fixture(scope="module")
@@ -105,39 +149,60 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("check")
     (root / "train.py").write_text(TRAIN)
     (root / "weights.py").write_text(WEIGHTS)
+    names = ["abyssinian", "beagle", "boxer", "persian"]
+    (root / "descriptions.json").write_text(json.dumps(dict.fromkeys(names, "a pet")))
+    (root / "configs" / "datasets").mkdir(parents=True)
+    (root / "configs/datasets/oxford_pets.yaml").write_text("DATASET:\n  NAME: OxfordPets\n")
+    right, wrong = (f"TRAINER:\n  FINE:\n    WIDTH: {width}\n" for width in (256, 1))
     for trainer in ("Fine", "Lossless", "Restless", "untested"):
         folder = root / "configs" / "trainers" / trainer
         folder.mkdir(parents=True)
-        (folder / "rn50.yaml").write_text("TRAINER:\n  FINE:\n    WIDTH: 1\n")
-        (folder / "vit_b16_ep50.yaml").write_text("TRAINER:\n  FINE:\n    WIDTH: 512\n")
-    unfit = root / "configs" / "trainers" / "Unfit"
-    unfit.mkdir()
-    (unfit / "vit_b16.yaml").write_text("TRAINER:\n  FINE:\n    WIDTH: false\n")
+        (folder / "rn50.yaml").write_text(wrong)
+        (folder / "vit_b16_ep50.yaml").write_text(right)
+    (root / "configs" / "trainers" / "testless.yaml").write_text(right)
     return root
 
 
 def test_each_trainer_works_or_the_reason_and_whose_it_is_are_told(checkout):
     before = sorted(checkout.rglob("*"))
-    shown = run(checkout, "--check")
-    assert shown.returncode == 0, shown.stderr
+    shown = run(checkout, "--check", *TASK)
+    assert shown.returncode == 1, shown.stderr
     lines = [line for line in shown.stdout.splitlines() if not line.startswith((" ", "coop_cmp"))]
     rows = dict(line.split(": ", 1) for line in lines)
-    assert list(rows) == ["Fine", "Broken", "Unfit", "Lossless", "Restless", "Untested"]
-    works, own = "works; lambda 0 is bit-identical", "the checkout's: {} itself fails in"
-    assert rows["Fine"] == works
-    missing = "building: OSError: cannot find my file (train.py, line "
-    assert rows["Broken"].startswith(f"{own.format('Broken')} {missing}")
-    assert rows["Unfit"].startswith(f"{own.format('Unfit')} building: AssertionError")  # no WIDTH
-    assert rows["Lossless"].startswith("the twin fails in training: ")
-    assert rows["Restless"].endswith("was not compared, Restless itself differs between two runs")
-    assert rows["Untested"].startswith(f"{works}; {own.format('Untested')} the test: KeyError")
+    works, own = "works; lambda 0 is bit-identical", "the checkout's: with these arguments {} fails"
+    assert rows["Fine"] == rows["Testless"] == works
+    assert rows["Broken"].startswith(own.format("Broken"))
+    assert "without coop_cmp too, in building: AttributeError: no such method" in rows["Broken"]
+    assert rows["Taught"].startswith("not tried: in building it needs what is not here: FileNotFou")
+    assert rows["Lossless"].startswith("Lossless_CMP fails in training, Lossless does not: Runtim")
+    assert rows["Restless"].endswith("Restless itself differs between two runs, as does lambda 0")
+    assert rows["Untested"].startswith(f"{works}; its test fails without coop_cmp too: KeyError")
+    assert len(rows) == 7
     assert "  --fast: nothing to do: the trainer keeps no text encoder" in shown.stdout
+    command = "train.py --trainer Broken --dataset-config-file configs/datasets/oxford_pets.yaml"
+    assert f"  the command that decides: python {command} --seed 1 TASK B2N\n" in shown.stdout
     left = [f for f in sorted(checkout.rglob("*")) if "__pycache__" not in f.parts]
     assert left == before
 
 
+def test_arguments_are_those_of_the_script_and_their_want_is_not_the_trainers_fault(checkout):
+    shown = run(checkout, "--check", "--trainer", "Fine")
+    assert shown.returncode == 1
+    assert (
+        "not tried: train.py stops before it builds a trainer: ValueError: 'TASK'" in shown.stdout
+    )
+    shown = run(checkout, "--check", "--trainer", "Fine", "--factor", "3", *TASK)
+    assert "Fine fails without coop_cmp too, in building: AssertionError" in shown.stdout
+    file = "configs/trainers/Fine/rn50.yaml"
+    width = ("TRAINER.FINE.WIDTH", "256")
+    shown = run(checkout, "--check", "--trainer", "Fine", "--config-file", file, *TASK, *width)
+    assert shown.returncode == 0, shown.stdout
+    assert "Fine: works; lambda 0 is bit-identical\n" in shown.stdout
+
+
 def test_a_twin_with_another_term_can_be_tried(checkout):
-    shown = run(checkout, "--check", "--trainer", "Fine_Focal")
+    shown = run(checkout, "--check", "--trainer=Fine_Focal", *TASK)
+    assert shown.returncode == 0, shown.stdout
     assert "Fine: works with the focal loss\n" in shown.stdout
 
 
@@ -147,10 +212,20 @@ def test_an_unknown_trainer_is_refused(checkout):
     assert shown.stderr.strip().endswith('no trainer "Fin" that trains; did you mean "Fine"?')
 
 
+def test_the_trainers_of_this_project_pass():
+    root = Path(__file__).parents[2]
+    files = ["--config-file", "configs/trainers/CoOp/glyph.yaml"]
+    files += ["--dataset-config-file", "configs/datasets/digits.yaml"]
+    shown = run(root, "--check", "--trainer", "CoOp", *files, "DATASET.NUM_SHOTS", "1")
+    assert shown.stdout.splitlines()[0] == "CoOp: works; lambda 0 is bit-identical"
+    assert shown.returncode == 0
+
+
 def test_the_random_weights_have_the_layout_of_openais_package():
-    weights = random_weights(text_layers=3)
+    weights = random_weights("ViT-B-16", image_layers=1)
     layers = {key.split(".")[2] for key in weights if key.startswith("transformer.resblocks.")}
-    assert layers == {"0", "1", "2"}
+    assert layers == {str(i) for i in range(12)}
     assert weights["transformer.resblocks.0.attn.in_proj_weight"].shape == (1536, 512)
     assert weights["visual.conv1.weight"].shape == (768, 3, 16, 16)
+    assert weights["visual.positional_embedding"].shape == (197, 768)
     assert all(torch.isfinite(value).all() for value in weights.values())

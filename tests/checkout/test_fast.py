@@ -89,7 +89,8 @@ def check_accelerated(text: Encoder, prompts: nn.Module, *more: Any) -> tuple[Fa
     """Accelerate the encoder; after the comparison its features and gradients are still its own."""
     features, grads = step(text, prompts, *more)
     fast = FastText(text)
-    step(text, prompts, *more)
+    for _ in range(2):
+        step(text, prompts, *more)
     seen = tokens_seen(text)
     fast_features, fast_grads = step(text, prompts, *more)
     assert not fast._given_up
@@ -226,7 +227,7 @@ def test_an_encoder_whose_blocks_take_more_keeps_its_own_code(capsys):
     expected = step(text, prompts)[0]
     FastText(text)
     assert torch.equal(step(text, prompts)[0], expected)
-    assert "keeps its own code: TypeError" in capsys.readouterr().out
+    assert "its blocks are given more than tokens" in capsys.readouterr().out
 
 
 def test_unchanged_prompts_are_encoded_once_per_evaluation(capsys):
@@ -243,7 +244,7 @@ def test_unchanged_prompts_are_encoded_once_per_evaluation(capsys):
         assert len(seen) == passes
         prompts.context.mul_(2)
         other = text(prompts(), TOKENS)
-        assert len(seen) == passes + len(text.transformer.resblocks)
+        assert len(seen) > passes
         assert not torch.equal(other, first)
         text.ln_final.weight.mul_(2)
         try:
@@ -289,13 +290,57 @@ def test_an_adapter_inside_of_a_function_learns_and_is_never_outdated(as_argumen
         for computed in (*tests, features.detach()):
             torch.testing.assert_close(computed, value * plain, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(grad, plain.sum(), rtol=1e-4, atol=1e-4)
-    assert "does not learn" not in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "does not learn" not in printed
+    assert ("it is given a function, and what is in there may learn too" in printed) == as_argument
+
+
+def test_gradients_that_go_astray_later_are_noticed_and_the_encoder_gets_its_own_code_back(capsys):
+    class Changing(Encoder):
+        reads_all = False
+
+        def forward(self, prompts: Tensor, tokens: Tensor) -> Tensor:
+            features = super().forward(prompts, tokens)
+            if self.reads_all:  # what follows the end token, which packed tokens do not hold
+                x = (prompts + self.positional_embedding).transpose(0, 1)
+                features = features + self.transformer.resblocks(x)[-1] @ self.text_projection
+            return features
+
+    text = Changing(small_clip("openai"), batch_first=False).eval().requires_grad_(False)
+    prompts, fast = Prompts(shared_context()), FastText(text)
+    for _ in range(3):
+        step(text, prompts)
+    text.reads_all = True
+    own = copy.deepcopy(text)
+    del own.forward
+    features, grads = step(text, prompts)
+    expected, own_grads = step(own, prompts)
+    assert fast._given_up
+    assert torch.equal(features, expected)
+    assert torch.equal(grads[0], own_grads[0])
+    assert "the text encoder gets back its own code: features differ" in capsys.readouterr().out
+
+
+def test_an_encoder_with_a_positional_mask_says_that_it_keeps_its_own_code(capsys):
+    text, prompts = encoder(), Prompts(shared_context())
+    for block in text.transformer.resblocks:
+        block.forward = lambda x, mask, plain=block.forward: plain(x)
+    mask = torch.zeros(LENGTH, LENGTH)
+    text.transformer.resblocks.forward = lambda x: reduce(
+        lambda x, block: block(x, mask), text.transformer.resblocks, x
+    )
+    expected = step(text, prompts)
+    FastText(text)
+    assert torch.equal(step(text, prompts)[1][0], expected[1][0])
+    said = "its blocks are given a mask of its own, which only fits all tokens; the run is as"
+    assert said in capsys.readouterr().out
 
 
 def test_running_out_of_memory_is_not_taken_for_shapes_that_do_not_fit():
     text, prompts = encoder(), Prompts(shared_context())
     fast = FastText(text)
-    step(text, prompts)
+    for _ in range(2):
+        step(text, prompts)
 
     def exhausted_once(*_: Any) -> None:
         hook.remove()
@@ -349,6 +394,10 @@ def test_the_encoders_of_a_trainer_are_found(capsys):
     model = nn.Module()
     model.text_encoder = encoder()
     trainer = SimpleNamespace(model=model, _models={"prompts": Prompts(shared_context())})
+    accelerate(trainer)
+    assert isinstance(model.text_encoder.forward, FastText)
+    model.text_encoder = encoder()
+    model.text_encoder.token_embedding = small_clip("openai").token_embedding  # not a whole CLIP
     accelerate(trainer)
     assert isinstance(model.text_encoder.forward, FastText)
     accelerate(SimpleNamespace(model=Prompts(shared_context()), _models={}))

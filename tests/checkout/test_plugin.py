@@ -203,6 +203,35 @@ def test_a_checkout_trains_with_any_term_and_takes_an_integer_for_a_float(checko
     assert record["settings"]["TRAINER.NAME"] == "Tiny_MbLS"
 
 
+def test_a_config_of_the_checkouts_own_gets_the_terms_before_its_options_are_merged(checkout):
+    lines = [
+        "from dassl.config import get_cfg_default as complete",
+        "def get_cfg_default():",
+        "    cfg = complete()",
+        "    for key in set(cfg.TRAINER) - {'NAME'}:",
+        "        del cfg.TRAINER[key]",
+        "    del cfg.DATALOADER['TRAIN_U'], cfg.TEST['N_BINS'], cfg.TEST['BIN_CLOSED']",
+        "    cfg.TEST.EVALUATOR = 'Classification'",
+        "    return cfg",
+    ]
+    script = TRAIN.replace("from dassl.config import get_cfg_default\n", "\n".join([*lines, ""]))
+    (checkout / "own.py").write_text(script)
+    options = ("--trainer", "Tiny_CMP", "--output-dir", "own", "TRAINER.CMP.LAMBDA", "0.25")
+    done = run(checkout, "--script", "own.py", *options)
+    assert done.returncode == 0, done.stderr
+    assert "loss_cmp" in done.stdout
+    record = json.loads((checkout / "own/results.json").read_text())
+    assert record["settings"]["TRAINER.CMP.LAMBDA"] == 0.25
+
+
+def test_a_training_without_a_test_says_that_there_are_no_results(checkout):
+    options = ("--trainer", "Tiny_CMP", "--output-dir", "untested", "TEST.NO_TEST", "True")
+    done = run(checkout, *options)
+    assert done.returncode == 0, done.stderr
+    assert "no results.json is written: this training ends without a test" in done.stdout
+    assert not (checkout / "untested/results.json").exists()
+
+
 def test_a_term_that_needs_more_than_logits_says_what_the_checkout_lacks(checkout):
     done = run(checkout, "--trainer", "Tiny_ZSNorm")
     assert done.returncode == 2
@@ -237,6 +266,9 @@ def test_the_script_is_told_the_baselines_name(given, shown):
     ("line", "expected"),
     [
         ("import nowhere", "train.py: ModuleNotFoundError: No module named 'nowhere' ("),
+        ("import nowhere", "(perhaps: pip install nowhere)"),
+        ("import clip", "(perhaps: pip install git+https://github.com/openai/CLIP.git)"),
+        ("import parts.lost", "the checkout lacks parts/lost.py, which no package brings"),
         ("from dassl.nowhere import x", "is another version than it expects"),
         ("raise OSError('no\\nweights')", "train.py cannot be imported: OSError: no weights ("),
     ],
@@ -245,6 +277,8 @@ def test_a_script_that_cannot_be_imported_is_answered_in_one_line(
     tmp_path, monkeypatch, capsys, line, expected
 ):
     (tmp_path / "train.py").write_text(line)
+    (tmp_path / "parts").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match=re.escape(expected)) as refusal:
         run_script(tmp_path / "train.py", "imported")
     assert "\n" not in str(refusal.value)

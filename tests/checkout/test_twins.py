@@ -77,7 +77,7 @@ def test_lambda_zero_trains_bit_identically_to_the_baseline():
 @pytest.mark.parametrize(
     ("cmp", "words"),
     [
-        ({"LAMBDA": -1.0}, r"TRAINER.CMP.LAMBDA must be a number from 0, got -1.0"),
+        ({"LAMBDA": -1.0}, r"TRAINER.CMP.LAMBDA must be a number >= 0, got -1.0"),
         ({"LAMBDA": math.nan}, "got nan"),
         ({"FORM": "logs"}, 'TRAINER.CMP.FORM must be .* did you mean "log"'),
         ({"EPS": 0.0}, "TRAINER.CMP.EPS must be"),

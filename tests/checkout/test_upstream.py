@@ -111,6 +111,13 @@ def test_the_engine_of_this_project_needs_no_repair(monkeypatch, capsys):
 
 
 @pytest.mark.usefixtures("safe_globals")
+def test_names_that_numpy_has_given_up_are_there_again(monkeypatch):
+    monkeypatch.delattr(np, "int", raising=False)
+    repair()
+    assert np.int is int
+
+
+@pytest.mark.usefixtures("safe_globals")
 def test_numpy_arrays_in_files_of_a_checkout_are_read_safely(tmp_path):
     arrays = [np.arange(4).reshape(2, 2), np.float32([0.5]), np.array([True]), np.ones(2)]
     torch.save(arrays, tmp_path / "features.pt")

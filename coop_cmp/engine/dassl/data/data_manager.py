@@ -189,11 +189,11 @@ class DataManager:
             dataset_wrapper=dataset_wrapper,
         )
         options_x = _sampling(cfg.DATALOADER.TRAIN_X)
-        same = cfg.DATALOADER.TRAIN_U.SAME_AS_X
-        options_u = options_x if same else _sampling(cfg.DATALOADER.TRAIN_U)
         self.train_loader_x = train_loader(data_source=dataset.train_x, **options_x)
         self.train_loader_u = None
         if dataset.train_u:
+            same = cfg.DATALOADER.TRAIN_U.SAME_AS_X
+            options_u = options_x if same else _sampling(cfg.DATALOADER.TRAIN_U)
             self.train_loader_u = train_loader(data_source=dataset.train_u, **options_u)
         self.val_loader = test_loader(data_source=dataset.val) if dataset.val else None
         self.test_loader = test_loader(data_source=dataset.test)

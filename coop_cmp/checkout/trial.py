@@ -1,0 +1,223 @@
+"""One run of a checkout's training script on fake weights and data, in a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import multiprocessing
+import os
+import shutil
+import sys
+import urllib.error
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from coop_cmp.checkout.fakes import REPLACED, fake_dataset, fake_downloads, without_gpu
+from coop_cmp.checkout.plugin import hide_twins, prepare, thawed, wrap
+from coop_cmp.checkout.runner import describe, import_script, is_own, run_script
+from coop_cmp.checkout.twins import twins
+from coop_cmp.losses.names import TERMS, split_trainer
+
+SAYS = "coop_cmp --fast: "
+NOT_HERE = (FileNotFoundError, ConnectionError, urllib.error.URLError, ImportError)
+
+
+@dataclass
+class Trial:
+    """What to run, and what came of it.
+
+    Attributes:
+        script: The training script.
+        folder: Where it runs: ``here`` looks like the checkout, ``data`` holds fake data.
+        arguments: Of the script but for the trainer, as the user gives them.
+        trainer: The trainer's name, or its twin's.
+        file: Whether to name the trainer's settings file, if the user does not.
+        plain: Without anything of this project but the fakes.
+        fast: With ``--fast``.
+        weight: Of all terms.
+        filled: Arguments that were not given, but filled in.
+        stage: How far it got.
+        learned: Digest of all that trains after the training, if it got that far.
+        error: How it failed, in one line.
+        not_here: Whether that is for want of a file, a package, a network or a GPU.
+        said: What ``--fast`` said.
+    """
+
+    script: str
+    folder: str
+    arguments: list[str]
+    trainer: str = ""
+    file: bool = True
+    plain: bool = False
+    fast: bool = False
+    weight: float = 0.0
+    filled: dict[str, str] = field(default_factory=dict)
+    stage: str = "starting"
+    learned: str = ""
+    error: str = ""
+    not_here: bool = False
+    said: str = ""
+
+    @property
+    def command(self) -> str:
+        """The command that trains without this project."""
+        filled = [part for pair in self.filled.items() for part in pair]
+        given = ["--trainer", self.trainer, *filled, *self.arguments]
+        return " ".join(["python", os.path.relpath(self.script), *given])
+
+    @contextlib.contextmanager
+    def at(self, stage: str) -> Iterator[None]:
+        """Note how far it got, and the first error; some scripts raise another one instead."""
+        before, self.stage = self.stage, stage
+        try:
+            yield
+        except BaseException as error:
+            if not self.error:
+                self.error, text = describe(error), str(error)
+                self.not_here = isinstance(error, NOT_HERE) or "NVIDIA" in text or "CUDA" in text
+            raise
+        self.stage = before
+
+    def run(self) -> Trial:
+        """Run in a process of its own; return what came of it."""
+        return Trial(**in_process(_run, Path(self.folder), asdict(self)))
+
+
+def in_process(target: Callable[..., Any], folder: Path, *args: Any) -> Any:
+    """Call a function in another process; return what it returns, which must fit into JSON."""
+    answer = folder / "answer.json"
+    answer.unlink(missing_ok=True)
+    process = multiprocessing.Process(target=_answer, args=(answer, target, *args))
+    process.start()
+    process.join()
+    if not answer.exists():
+        raise RuntimeError(f"the process of the trial ended with code {process.exitcode}")
+    return json.loads(answer.read_text())
+
+
+def _answer(file: Path, target: Callable[..., Any], *args: Any) -> None:
+    with (file.parent / "log.txt").open("wb") as log:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(log.fileno(), stream.fileno())
+    file.write_text(json.dumps(target(*args)))
+
+
+def trainers_of(script: str) -> dict[str, Any]:
+    """Return the names of a script's trainers: those that train, and others; or what is wrong."""
+    try:
+        trainers = import_script(Path(script))[1]
+    except Exception as error:
+        return {"error": str(error)}
+    training = [*twins(trainers)]
+    return {"training": training, "others": [name for name in trainers if name not in training]}
+
+
+def _run(given: dict[str, Any]) -> dict[str, Any]:
+    trial = Trial(**given)
+    folder, script = Path(trial.folder), Path(trial.script)
+    shutil.rmtree(folder / "output", ignore_errors=True)
+    os.chdir(folder / "here")
+    arguments = ["--trainer", trial.trainer, *trial.arguments]
+    trial.fast &= not is_own(script)
+    if not trial.plain and not is_own(script):
+        prepare(trial.fast)
+        arguments = hide_twins(arguments)
+    watch(trial)
+    sys.argv = [str(script), *arguments]
+    with without_gpu(), contextlib.suppress(BaseException), trial.at(trial.stage):
+        try:
+            run_script(script)
+        except SystemExit as end:
+            if end.code:
+                raise RuntimeError(f"it ends with {end.code}") from None
+    sys.stdout.flush()
+    lines = (folder / "log.txt").read_text(errors="replace").splitlines()
+    if trial.error and any(line.startswith(REPLACED) for line in lines):
+        trial.not_here, trial.error = True, f"{trial.error}; its data set was replaced as a whole"
+    said = [line.removeprefix(SAYS) for line in lines if line.startswith(SAYS)]
+    trial.said = said[-1] if said else "the text encoder is not called" * trial.fast
+    return asdict(trial)
+
+
+def watch(trial: Trial, image_layers: int | None = None) -> None:
+    """Stand at the edges of a script: its arguments, the weights, the data, the trainer built."""
+    import dassl.engine
+    import dassl.engine.build
+
+    folder, pets = Path(trial.folder), Path("configs", "datasets", "oxford_pets.yaml")
+    fill = {"dataset_config_file": str(pets) if pets.exists() else "", "seed": "1"}
+    if trial.file:
+        fill["config_file"] = _settings_file(split_trainer(trial.trainer)[0].lower())
+    force = {"output_dir": str(folder / "output"), "no_feature_store": True}
+
+    def parsing(parse: Callable[..., Any]) -> Callable[..., Any]:
+        def parse_args(parser: Any, *args: Any) -> Any:
+            found = parse(parser, *args)
+            for key, value in fill.items():
+                if value and getattr(found, key, value) in ("", None, -1):
+                    setattr(found, key, int(value) if key == "seed" else value)
+                    trial.filled[f"--{key.replace('_', '-')}"] = value
+            vars(found).update({key: value for key, value in force.items() if key in found})
+            return found
+
+        return parse_args
+
+    def building(build: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def build_trainer(cfg: Any) -> Any:
+            with trial.at("building"):
+                with thawed(cfg):
+                    cfg.DATASET.ROOT = str(folder / "data")
+                    cfg.DATASET.NAME = cfg.DATASET.NAME or "OxfordPets"
+                    cfg.OPTIM.MAX_EPOCH, cfg.DATALOADER.NUM_WORKERS = 1, 0
+                    for term in TERMS.values():
+                        if term.weight_key and term.node in cfg.TRAINER:
+                            cfg.TRAINER[term.node][term.weight_key] = trial.weight
+                fake_dataset(cfg.DATASET.NAME, folder / "data")
+                fake_downloads(folder, image_layers)
+                trainer = build(cfg)
+            trial.stage = "training"
+            train, test = trainer.train, trainer.test
+
+            def trained(*args: Any) -> Any:
+                with trial.at("training"):
+                    result = train(*args)
+                trial.learned = trial.learned or _digest(trainer)  # some never test
+                return result
+
+            def tested(*args: Any, **named: Any) -> Any:
+                trial.learned = _digest(trainer)
+                with trial.at("the test"):
+                    return test(*args, **named)
+
+            trainer.train, trainer.test = trained, tested
+            return trainer
+
+        return build_trainer
+
+    wrap(argparse.ArgumentParser, "parse_args", parsing)
+    for module in (dassl.engine, dassl.engine.build):
+        wrap(module, "build_trainer", building)
+
+
+def _digest(trainer: Any) -> str:
+    """Return a digest of all weights of a trainer's models that train."""
+    digest = hashlib.sha256()
+    for name, model in trainer._models.items():
+        for key, weight in model.named_parameters():
+            if weight.requires_grad:
+                digest.update(f"{name}.{key}".encode())
+                digest.update(weight.detach().cpu().contiguous().view(torch.uint8).numpy())
+    return digest.hexdigest() if trainer._models else ""
+
+
+def _settings_file(trainer: str) -> str:
+    """Find a trainer's settings file below ``configs``; for ViT-B/16 if there is a choice."""
+    files = sorted(Path().glob("configs/**/*.yaml"))
+    found = [f for f in files if trainer in (f.parent.name.lower(), f.stem.lower())]
+    return str(next((f for f in found if "vit_b16" in f.name), *found[:1])) if found else ""
