@@ -46,8 +46,8 @@ class Baselines:
         self._by_method: dict[Any, list[Row]] = {}
         for row in rows:
             if not (row["term"] or row["calibrator"]):
-                self._by_pair[_pair(row)] = row
-                self._by_pair[(*_pair(row), row["images"])] = row
+                pair = _pair(row)
+                self._by_pair |= {pair: row, (*pair, row["images"]): row}
                 self._by_method.setdefault(_place(row, row["method"], row), []).append(row)
 
     def of(self, row: Row) -> Row | None:
