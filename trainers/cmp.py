@@ -20,15 +20,15 @@ class CMP(PromptTrainer):
 
     term_loss = "loss_cmp"
 
-    def facts(self, split: str | None = None) -> dict[str, Any]:
-        facts = super().facts(split)
-        if facts["fit"].get("wrong") == 0:
-            facts["notes"].append("no training sample was misclassified: the penalty was always 0")
-        return facts
-
     def forward_backward(self, batch: dict[str, Any]) -> dict[str, Tensor]:
         step, settings = self.compute_losses(batch), self.cfg.TRAINER.CMP
         logits = self.penalised_logits(step)
         penalty = cmp_loss(logits, step.label, settings.FORM, settings.EPS, validate=False)
         step.losses["loss_cmp"] = settings.LAMBDA * penalty
         return {**self.take_step(step), "cmp": penalty.detach()}
+
+    def facts(self, split: str | None = None) -> dict[str, Any]:
+        facts = super().facts(split)
+        if facts["fit"].get("wrong") == 0:
+            facts["notes"].append("no training sample was misclassified: the penalty was always 0")
+        return facts
