@@ -37,7 +37,7 @@ class Trial:
         folder: Where it runs: ``here`` looks like the checkout, ``data`` holds fake data.
         arguments: Of the script but for the trainer, as the user gives them.
         trainer: The trainer's name, or its twin's.
-        file: Whether to name the trainer's settings file, if the user does not.
+        file: Which of the trainer's settings files to name, if the user names none.
         plain: Without anything of this project but the fakes.
         fast: With ``--fast``.
         weight: Of all terms.
@@ -53,7 +53,7 @@ class Trial:
     folder: str
     arguments: list[str]
     trainer: str = ""
-    file: bool = True
+    file: int = 0
     plain: bool = False
     fast: bool = False
     weight: float = 0.0
@@ -80,7 +80,8 @@ class Trial:
         except BaseException as error:
             if not self.error:
                 self.error, text = describe(error), str(error)
-                self.not_here = isinstance(error, NOT_HERE) or "NVIDIA" in text or "CUDA" in text
+                words = ("NVIDIA", "CUDA", "does not exist")
+                self.not_here = isinstance(error, NOT_HERE) or any(word in text for word in words)
             raise
         self.stage = before
 
@@ -152,8 +153,7 @@ def watch(trial: Trial, image_layers: int | None = None) -> None:
 
     folder, pets = Path(trial.folder), Path("configs", "datasets", "oxford_pets.yaml")
     fill = {"dataset_config_file": str(pets) if pets.exists() else "", "seed": "1"}
-    if trial.file:
-        fill["config_file"] = _settings_file(split_trainer(trial.trainer)[0].lower())
+    fill["config_file"] = [*_settings_files(split_trainer(trial.trainer)[0]), ""][trial.file]
     force = {"output_dir": str(folder / "output"), "no_feature_store": True}
 
     def parsing(parse: Callable[..., Any]) -> Callable[..., Any]:
@@ -216,8 +216,11 @@ def _digest(trainer: Any) -> str:
     return digest.hexdigest() if trainer._models else ""
 
 
-def _settings_file(trainer: str) -> str:
-    """Find a trainer's settings file below ``configs``; for ViT-B/16 if there is a choice."""
-    files = sorted(Path().glob("configs/**/*.yaml"))
-    found = [f for f in files if trainer in (f.parent.name.lower(), f.stem.lower())]
-    return str(next((f for f in found if "vit_b16" in f.name), *found[:1])) if found else ""
+def _settings_files(trainer: str) -> list[str]:
+    """Find a trainer's settings files below ``configs``, those for ViT-B/16 first."""
+
+    def is_its(name: str) -> bool:
+        return name.lower().replace("_", "") == trainer.lower().replace("_", "")
+
+    files = [f for f in Path().glob("configs/**/*.yaml") if is_its(f.parent.name) or is_its(f.stem)]
+    return [str(f) for f in sorted(files, key=lambda f: ("vit_b16" not in f.name, f))]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from coop_cmp.checkout.fakes import random_weights
+from coop_cmp.checkout.fakes import PETS, random_weights
 from tests.checkouts import run
 
 TRAIN = """
@@ -149,16 +149,16 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("check")
     (root / "train.py").write_text(TRAIN)
     (root / "weights.py").write_text(WEIGHTS)
-    names = ["abyssinian", "beagle", "boxer", "persian"]
-    (root / "descriptions.json").write_text(json.dumps(dict.fromkeys(names, "a pet")))
+    (root / "descriptions.json").write_text(json.dumps(dict.fromkeys(PETS.split(), "a pet")))
     (root / "configs" / "datasets").mkdir(parents=True)
     (root / "configs/datasets/oxford_pets.yaml").write_text("DATASET:\n  NAME: OxfordPets\n")
     right, wrong = (f"TRAINER:\n  FINE:\n    WIDTH: {width}\n" for width in (256, 1))
-    for trainer in ("Fine", "Lossless", "Restless", "untested"):
+    for trainer in ("Fine", "Broken", "Lossless", "Restless", "untested"):
         folder = root / "configs" / "trainers" / trainer
         folder.mkdir(parents=True)
         (folder / "rn50.yaml").write_text(wrong)
-        (folder / "vit_b16_ep50.yaml").write_text(right)
+        (folder / "vit_b16_a.yaml").write_text("OTHERS: 1\n")  # does not fit
+        (folder / "vit_b16_b.yaml").write_text(right)
     (root / "configs" / "trainers" / "testless.yaml").write_text(right)
     return root
 
@@ -169,10 +169,13 @@ def test_each_trainer_works_or_the_reason_and_whose_it_is_are_told(checkout):
     assert shown.returncode == 1, shown.stderr
     lines = [line for line in shown.stdout.splitlines() if not line.startswith((" ", "coop_cmp"))]
     rows = dict(line.split(": ", 1) for line in lines)
-    works, own = "works; lambda 0 is bit-identical", "the checkout's: with these arguments {} fails"
+    works, own = (
+        "works; lambda 0 is bit-identical",
+        "the checkout's: with these arguments, on ten classes, ",
+    )
     assert rows["Fine"] == rows["Testless"] == works
-    assert rows["Broken"].startswith(own.format("Broken"))
-    assert "without coop_cmp too, in building: AttributeError: no such method" in rows["Broken"]
+    assert rows["Broken"].startswith(f"{own}Broken fails without coop_cmp too")
+    assert "in building: AttributeError: no such method (train.py, line " in rows["Broken"]
     assert rows["Taught"].startswith("not tried: in building it needs what is not here: FileNotFou")
     assert rows["Lossless"].startswith("Lossless_CMP fails in training, Lossless does not: Runtim")
     assert rows["Restless"].endswith("Restless itself differs between two runs, as does lambda 0")
@@ -180,7 +183,8 @@ def test_each_trainer_works_or_the_reason_and_whose_it_is_are_told(checkout):
     assert len(rows) == 7
     assert "  --fast: nothing to do: the trainer keeps no text encoder" in shown.stdout
     command = "train.py --trainer Broken --dataset-config-file configs/datasets/oxford_pets.yaml"
-    assert f"  the command that decides: python {command} --seed 1 TASK B2N\n" in shown.stdout
+    file = "--config-file configs/trainers/Broken/vit_b16_b.yaml"
+    assert f"  the command that decides: python {command} --seed 1 {file} TASK" in shown.stdout
     left = [f for f in sorted(checkout.rglob("*")) if "__pycache__" not in f.parts]
     assert left == before
 
