@@ -53,7 +53,7 @@ def test_the_ground_floor_stands_on_nothing_of_ours(name):
 
 
 def test_only_what_runs_them_imports_trainers_and_data_sets():
-    users = ("predict", "cli")
+    users = ("predict", "cli", "sweep")
     for file in sorted(LIBRARY.rglob("*.py")):
         tops = {module.partition(".")[0] for module in imported(file)}
         assert not tops & {"trainers", "datasets", "train", "tools", "tests"}, file

@@ -57,6 +57,8 @@ def work(submission: Submission, index: int) -> int:
     try:
         for number in _SIGNALS:
             signal.signal(number, _stop)
+        import coop_cmp.trainers  # noqa: F401 - slow, and declares the methods of the runs
+
         if settings.fork:
             import_for_runs(settings.threads)
         progress = Progress(len(runs), 0, settings.jobs, Estimator())
