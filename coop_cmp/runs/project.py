@@ -202,9 +202,18 @@ class Project:
         Why others do not count is in ``frame.attrs["reasons"]``, by directory.
         """
         states = {self.directory(run): self.state(run) for run in runs}
-        done = (StoredRun.of(place, s.results) for place, s in states.items() if s.results)
+        reasons = {str(place): s.reason for place, s in states.items() if s.reason}
+        done = []
+        for place, state in states.items():
+            if state.results:
+                run = StoredRun.of(place, state.results)
+                try:
+                    run.check()
+                    done.append(run)
+                except UserError as error:
+                    reasons[str(place)] = str(error)
         frame = make_frame(done)
-        frame.attrs["reasons"] = {str(place): s.reason for place, s in states.items() if s.reason}
+        frame.attrs["reasons"] = reasons
         return frame
 
     def _read(self, path: Path, reader: Callable[[Path], T]) -> T:
