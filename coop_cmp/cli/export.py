@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from coop_cmp.predict.export import export
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
@@ -18,6 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
+    from coop_cmp.predict.export import export  # loads torch, too slow for --help
+
     for path in export(args.run, args.file, args.calibrator):
         print(f"wrote {path}")
     return 0

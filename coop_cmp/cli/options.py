@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import coop_cmp.trainers  # noqa: F401 - declares the methods
 from coop_cmp.errors import UserError
 from coop_cmp.report.definitions import ELEVEN
 from coop_cmp.runs.grid import Grid, parse_grid, read_grids
@@ -85,7 +84,9 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def project_of(args: argparse.Namespace) -> Project:
-    """Return the project that the arguments name."""
+    """Return the project that the arguments name; loads torch."""
+    import coop_cmp.trainers  # noqa: F401 - declares the methods, too slow for --help
+
     data = getattr(args, "data", "")
     data = str(Path(data).expanduser().resolve()) if data else ""
     return Project(args.output.expanduser().resolve(), data)

@@ -7,10 +7,13 @@ import csv
 import json
 import math
 import sys
+from typing import TYPE_CHECKING
 
 from coop_cmp.cli.options import add_data_argument
 from coop_cmp.errors import UserError
-from coop_cmp.predict.predictor import Predicted, load
+
+if TYPE_CHECKING:
+    from coop_cmp.predict.predictor import Predicted
 
 DONT_KNOW = "don't know"
 
@@ -41,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--threshold: expected a probability from 0 to 1, got {args.threshold:g}")
     if args.top < 1:
         raise UserError(f"--top: expected a whole number >= 1, got {args.top}")
+    from coop_cmp.predict.predictor import load  # loads torch, too slow for --help
+
     model = load(args.run, classnames=args.classes, calibrator=args.calibrator, device=args.device)
     least = args.threshold or 0.0
     if args.max_error is not None:

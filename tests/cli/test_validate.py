@@ -50,7 +50,7 @@ def validate(tmp_path: Path, monkeypatch, capsys):
 
     def call(*options: str, digest: str = PUBLISHED) -> tuple[int, str]:
         loaded = SimpleNamespace(digest=digest)
-        monkeypatch.setattr("coop_cmp.cli.validate.load_clip", lambda *arguments: loaded)
+        monkeypatch.setattr("coop_cmp.clip.load_clip", lambda *arguments: loaded)
         places = ["--output", str(project.output), "--data", project.data]
         expected = ["--expected", str(tmp_path / "expected.yaml"), "--backbone", "RN50"]
         return main([*places, *expected, *options]), capsys.readouterr().out

@@ -87,15 +87,18 @@ def test_a_sweep_gives_what_a_local_one_gives_in_arrays_as_large_as_allowed(root
 
 
 def test_a_detached_sweep_is_attached_to_and_jobs_are_not_submitted_again(root):
-    behave(root, {1: ["slow"], 2: ["crash"]})
+    behave(root, {1: ["wait"], 2: ["wait and crash"], 3: ["wait"]})
     more = ("--seeds", "1", "2", "3", *ONE)
     code, output = sweep(root, *more, "--detach")
     assert code == 0
     assert "submitted" in output
     assert "|" not in output  # no table yet
-    code, output = sweep(root, *more)
-    assert code == 1
-    assert "attached to 3 Slurm jobs" in output
+    process = start_sweep(root, *more)
+    assert process.stdout is not None
+    assert any("attached to 3 Slurm jobs" in line for line in process.stdout)
+    (root / "go").touch()
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 1
     assert "submitted" not in output
     assert calls(root) == [SEED.format(1), SEED.format(2), SEED.format(2), SEED.format(3)]
     behave(root, {})
