@@ -7,8 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import open_clip
 import yaml
 
+from coop_cmp.clip.prompts import template_layout
 from coop_cmp.config import read
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
@@ -51,6 +53,8 @@ def add_folder(folder: Path, config: Path, template: str = "", names: str = "") 
     if names or not node.get("CLASSNAMES"):
         node["CLASSNAMES"] = read_names(Path(names), classes) if names else []
     node |= {"NAME": "ImageFolder", "ROOT": str(folder), "ALLOW_NEW_SPLIT": True}
+    # A prompt that is too long is refused before it is stored.
+    template_layout(node["TEMPLATE"], node["CLASSNAMES"] or classes, open_clip.tokenize)
     with atomic_write(config) as file:
         file.write(yaml.safe_dump({"DATASET": node}, allow_unicode=True).encode())
     print(describe(config, classes, node["CLASSNAMES"], node["TEMPLATE"]))
@@ -84,7 +88,11 @@ def class_folders(folder: Path) -> list[str]:
 def read_names(path: Path, classes: list[str]) -> list[str]:
     """The names of the class folders, from a file with ``<class folder> <name>`` lines."""
     found: dict[str, str] = {}
-    for line in filter(None, map(str.strip, path.read_text(encoding="utf-8").splitlines())):
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"--names {path}: not a text file in UTF-8 ({error.reason})") from error
+    for line in filter(None, map(str.strip, text.splitlines())):
         fitting = [folder for folder in classes if line.startswith((f"{folder} ", f"{folder}\t"))]
         if not fitting:
             raise UserError(f"{path}: {line!r} does not begin with a class folder and a blank")

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from coop_cmp.errors import UserError
+from coop_cmp.files import resolved
 from coop_cmp.report.definitions import ELEVEN
 from coop_cmp.runs.grid import Grid, parse_grid, read_grids
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
-from coop_cmp.sweep.devices import check_devices, visible_gpus
+from coop_cmp.sweep.devices import check_devices, cores_here, visible_gpus
 from coop_cmp.sweep.launcher import Settings
 from coop_cmp.sweep.slurm.plan import parameters
 
 SLURM_JOBS = 16
+LIMITS = {"jobs": 1024, "threads": 1024, "per_job": 1024, "time_limit": 366 * 24 * 60}
 AXES: dict[str, tuple[type, str]] = {
     "trainers": (str, "methods, such as CoOp and CoOp_CMP"),
     "backbones": (str, "default: GlyphCLIP for digits and glyphs, otherwise ViT-B/16"),
@@ -88,8 +89,8 @@ def project_of(args: argparse.Namespace) -> Project:
     import coop_cmp.trainers  # noqa: F401 - declares the methods, too slow for --help
 
     data = getattr(args, "data", "")
-    data = str(Path(data).expanduser().resolve()) if data else ""
-    return Project(args.output.expanduser().resolve(), data)
+    data = str(resolved(data, "--data")) if data else ""
+    return Project(resolved(args.output, "--output"), data)
 
 
 def grids_of(args: argparse.Namespace, **defaults: Any) -> list[Grid]:
@@ -123,6 +124,8 @@ def _axes(args: argparse.Namespace) -> dict[str, Any]:
         if not all(equals for _, equals, _ in pairs):
             raise UserError(f"--options: expected KEY=VALUE, got {' '.join(args.options)!r}")
         axes["options"] = {key: value for key, _, value in pairs}
+        if len(axes["options"]) < len(pairs):
+            raise UserError(f"--options: a key is given twice in {' '.join(args.options)!r}")
     if args.tag:
         axes["tag"] = args.tag
     if args.validate:
@@ -141,15 +144,19 @@ def _datasets(args: argparse.Namespace) -> dict[str, list[str]]:
 
 def _named(word: str, args: argparse.Namespace) -> str:
     """The name of a data set; a folder of one's own images is made known by its name."""
+    project = project_of(args)
     is_path = os.sep in word or word in (".", "..")
-    if not is_path and (word in project_of(args).dataset_names or not Path(word).is_dir()):
+    if not is_path and (word in project.dataset_names or not Path(word).is_dir()):
         return word
-    if not Path(word).expanduser().is_dir():
+    folder = resolved(word, "datasets:")
+    if not folder.is_dir():
         raise UserError(f"datasets: there is no folder {word}")
     from coop_cmp.datasets.own import add_folder, own_name  # loads torch
 
-    name = own_name(Path(word))
-    add_folder(Path(word), project_of(args).own_config(name), args.template, args.names)
+    name = own_name(folder)
+    if (project.configs / "datasets" / f"{name}.yaml").is_file():
+        name = f"own_{name}"  # a folder called digits is not the data set digits
+    add_folder(folder, project.own_config(name), args.template, args.names)
     return name
 
 
@@ -163,14 +170,16 @@ def settings_of(args: argparse.Namespace, runs: Sequence[Run]) -> Settings:
         gpus = 1 if args.slurm is not None else len(visible_gpus() or ())
         devices = tuple(f"cuda:{index}" for index in range(gpus)) or ("cpu",)
     check_devices(devices, here=args.slurm is None)
-    given = (args.jobs, args.threads, args.time_limit, args.per_job)
-    if not all(value is None or value > 0 for value in given):
-        raise UserError("--jobs, --threads, --time-limit and --per-job take numbers above 0")
+    for name, most in LIMITS.items():
+        value = getattr(args, name)
+        if value is not None and not 0 < value <= most:
+            option = f"--{name.replace('_', '-')}"
+            raise UserError(f"{option}: expected a number above 0 and at most {most}, got {value}")
     if args.slurm is None and (args.detach or args.cancel or args.per_job):
         raise UserError("--detach, --cancel and --per-job go with --slurm")
     if args.commands and not args.dry_run:
         raise UserError("--commands goes with --dry-run")
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    cores = cores_here()
     on_cpu = "cpu" in devices
     if args.slurm is not None:
         side_by_side, share = SLURM_JOBS, args.per_job or 1

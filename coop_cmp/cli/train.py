@@ -38,6 +38,7 @@ from coop_cmp.runs.identity import (
     read_identity,
 )
 from coop_cmp.runs.records import refuse_other_model
+from coop_cmp.sweep.devices import cores_here
 from coop_cmp.trainers.terms import register_if_term
 
 
@@ -70,8 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def find_config(path: str) -> str:
     """Return the path of a config file, which may be one that comes with coop-cmp."""
     ours = CONFIGS.parent / path
-    is_ours = Path(path).parts[:1] == (CONFIGS.name,) and ours.is_file()
-    return str(ours) if is_ours and not Path(path).exists() else path
+    is_missing = Path(path).parts[:1] == (CONFIGS.name,) and not Path(path).exists()
+    is_ours = is_missing and (ours.is_file() or not Path(path).parent.is_dir())
+    return str(ours) if is_ours else path
 
 
 def setup_cfg(args: argparse.Namespace) -> CfgNode:
@@ -99,7 +101,10 @@ def setup_cfg(args: argparse.Namespace) -> CfgNode:
         given["OUTPUT_DIR"] = ""  # a test that names no place only prints
     if args.no_feature_store:
         given["MODEL.FEATURE_STORE"] = ""
-    cfg = resolve(CONFIGS.parent, files, given, pairs(args.opts))
+    options = pairs(args.opts)
+    cfg = resolve(CONFIGS.parent, files, given, options)
+    if "DATALOADER.NUM_WORKERS" not in options:
+        cfg.DATALOADER.NUM_WORKERS = min(cfg.DATALOADER.NUM_WORKERS, cores_here())
     check_names(cfg)
     method = method_of(cfg.TRAINER.NAME)
     if args.eval_only and not args.model_dir and (method is None or method.trains):
@@ -122,6 +127,8 @@ def check_names(cfg: CfgNode) -> None:
             raise UserError(f"no {what} given ({option}); there are: {', '.join(plain)}")
         if name not in known:
             raise UserError(f'unknown {what} "{name}" ({option}){closest(name, known)}')
+    if cfg.INPUT.NO_TRANSFORM:
+        raise UserError("INPUT.NO_TRANSFORM True: the trainers need transformed images; leave it")
     if not cfg.MODEL.BACKBONE.NAME:
         raise UserError("no backbone given (--backbone or --config-file), e.g. ViT-B/16")
 
