@@ -8,9 +8,9 @@ import argparse
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     parser.add_argument("run", help="directory of a trained run")
-    parser.add_argument("file", help="the file to write, *.safetensors")
+    parser.add_argument("file", help="file to write, *.safetensors")
     parser.add_argument(
-        "--calibrator", metavar="RUN", help="what coop-cmp calibrate temperature or vector made"
+        "--calibrator", metavar="RUN", help="run that coop-cmp calibrate temperature or vector made"
     )
 
 

@@ -22,11 +22,11 @@ SLURM_JOBS = 16
 LIMITS = {"jobs": 1024, "threads": 1024, "per_job": 1024, "time_limit": 366 * 24 * 60}
 AXES: dict[str, tuple[type, str]] = {
     "trainers": (str, "methods, such as CoOp and CoOp_CMP"),
-    "backbones": (str, "default: GlyphCLIP for digits and glyphs, otherwise ViT-B/16"),
+    "backbones": (str, "CLIP models; default: GlyphCLIP for digits and glyphs, else ViT-B/16"),
     "shots": (int, "training images per class"),
-    "seeds": (int, "default: 1 2 3"),
+    "seeds": (int, "seeds; default: 1 2 3"),
     "lambdas": (float, "weights of the penalty"),
-    "forms": (str, "of the penalty: ratio (default), log"),
+    "forms": (str, "forms of the penalty: ratio (default), log"),
     "targets": (str, "data sets on which every trained run is tested too"),
 }
 _WORDS = {int: "whole numbers", float: "numbers"}
@@ -35,30 +35,33 @@ _WORDS = {int: "whole numbers", float: "numbers"}
 def add_grid_arguments(parser: argparse.ArgumentParser, datasets: str) -> None:
     """Add the data sets, of which ``datasets`` is the help, the other axes and how to run."""
     parser.usage = "%(prog)s <dataset> [...] [options]"  # options that take several come last
-    parser.add_argument("datasets", nargs="+", metavar="dataset", help=datasets)
+    add = parser.add_argument
+    add("datasets", nargs="+", metavar="dataset", help=datasets)
     for name, (_, text) in AXES.items():
-        parser.add_argument(f"--{name}", nargs="+", metavar="X", help=text)
-    parser.add_argument(
-        "--options", nargs="+", metavar="KEY=VALUE", help="settings of every run, see docs/settings"
+        add(f"--{name}", nargs="+", metavar="X", help=text)
+    add(
+        "--options", nargs="+", metavar="KEY=VALUE", help="settings of all runs (coop-cmp settings)"
     )
-    parser.add_argument("--validate", action="store_true", help="test on validation images too")
-    parser.add_argument("--template", default="", help='prompt of a folder, "a photo of a {}."')
-    parser.add_argument("--names", default="", metavar="FILE", help="class names of a folder")
-    parser.add_argument("--tag", help="suffix of the directories' names, for runs with --options")
+    add("--validate", action="store_true", help="test on validation images too")
+    add("--template", default="", help='prompt for a folder, such as "a photo of a {}."')
+    add(
+        "--names", default="", metavar="FILE", help="class names of a folder: <class folder> <name>"
+    )
+    add("--tag", help="suffix of the directories' names, for runs with --options")
     add_launch_arguments(parser)
 
 
 def add_output_argument(parser: argparse.ArgumentParser) -> None:
     """Add where runs are."""
-    parser.add_argument(
-        "--output", type=Path, default=Path("output"), metavar="DIR", help="of runs (%(default)s)"
-    )
+    text = "folder of runs (%(default)s)"
+    parser.add_argument("--output", type=Path, default=Path("output"), metavar="DIR", help=text)
 
 
 def add_data_argument(parser: argparse.ArgumentParser, default: str = "") -> None:
     """Add where data sets are."""
     default = os.environ.get("DATA", default)
-    parser.add_argument("--data", default=default, metavar="DIR", help="of data sets ($DATA)")
+    text = "folder of data sets ($DATA)"
+    parser.add_argument("--data", default=default, metavar="DIR", help=text)
 
 
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,12 +70,14 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_argument(parser)
     add = parser.add_argument
     add("--dry-run", action="store_true", help="list the runs and stop")
-    add("--commands", action="store_true", help="with --dry-run: print shell commands")
+    add("--commands", action="store_true", help="print shell commands, with --dry-run")
     add("--redo", action="store_true", help="replace runs with other settings")
-    add("--jobs", type=int, metavar="N", help="runs at a time")
-    add("--devices", nargs="+", metavar="DEV", help="cpu, or cuda:0 cuda:1 ...")
-    add("--threads", type=int, metavar="N", help="CPU threads of each run")
-    add("--time-limit", type=float, default=720, metavar="MIN", help="of each run (%(default)s)")
+    add("--jobs", type=int, metavar="N", help="number of runs at a time")
+    add("--devices", nargs="+", metavar="DEV", help="devices: cpu, or cuda:0 cuda:1 ...")
+    add("--threads", type=int, metavar="N", help="number of CPU threads of each run")
+    add(
+        "--time-limit", type=float, default=720, metavar="MIN", help="minutes per run (%(default)s)"
+    )
     add(
         "--fork",
         action=argparse.BooleanOptionalAction,
@@ -81,7 +86,7 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     add("--slurm", metavar="'KEY=VALUE ...'", help="submit to Slurm, with options of sbatch")
     add("--detach", action="store_true", help="exit once the jobs are submitted")
     add("--cancel", action="store_true", help="cancel the Slurm jobs of these runs")
-    add("--per-job", type=int, metavar="N", help="runs at a time in a Slurm job")
+    add("--per-job", type=int, metavar="N", help="number of runs at a time in a Slurm job")
 
 
 def project_of(args: argparse.Namespace) -> Project:

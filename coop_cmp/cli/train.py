@@ -47,18 +47,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = help_text()
     add = parser.add_argument
     add("--root", default="", help="folder that holds the data sets")
-    add("--output-dir", default="", help="where the log, the checkpoints and the results go")
+    add("--output-dir", default="", help="directory for the log, the checkpoints and the results")
     add("--resume", default="", help="directory of the run to continue")
     add("--seed", type=int, default=None, help="seed of a deterministic run, 0 included")
     add("--source-domains", nargs="+", help="source domains, for data sets that have them")
     add("--target-domains", nargs="+", help="target domains, for data sets that have them")
     add("--transforms", nargs="+", help="names of the training transforms")
-    add("--config-file", default="", help="the method's settings, in configs/trainers")
-    add("--dataset-config-file", default="", help="the data set, in configs/datasets")
-    add("--trainer", default="", help="the method, e.g. CoOp or CoOp_CMP")
-    add("--backbone", default="", help="the CLIP model, e.g. ViT-B/16")
-    add("--head", default="", help="the head, for Dassl's own trainers")
-    add("--device", default="", help="cpu, cuda, cuda:1 or mps; default: auto-detected")
+    add("--config-file", default="", help="settings of the method, a file in configs/trainers")
+    add(
+        "--dataset-config-file",
+        default="",
+        help="settings of the data set, a file in configs/datasets",
+    )
+    add("--trainer", default="", help="method, e.g. CoOp or CoOp_CMP")
+    add("--backbone", default="", help="CLIP model, e.g. ViT-B/16")
+    add("--head", default="", help="classification head, for Dassl's own trainers")
+    add("--device", default="", help="device: cpu, cuda, cuda:1 or mps; default: auto-detected")
     add("--eval-only", action="store_true", help="test a trained model")
     add("--model-dir", default="", help="directory of the run to test")
     add("--load-epoch", type=int, help="epoch of the model to test; default: the last")

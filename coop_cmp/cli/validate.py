@@ -77,12 +77,18 @@ class Line:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add = parser.add_argument
-    add("--backbone", default="ViT-B/16", help="one of OpenAI's (%(default)s)")
-    add("--weights", default="", help="its file, if it is not to be downloaded")
-    add("--expected", type=Path, metavar="FILE", default=CONFIGS / "validation.yaml")
-    add("--checkpoint", metavar="DIR", help="a CoOp run, ours or published, to test as well")
-    add("--checkpoint-dataset", default="imagenet", help="what it is tested on (%(default)s)")
-    add("--train", action="store_true", help="also train CoOp at 16 shots on the smallest set")
+    add("--backbone", default="ViT-B/16", help="CLIP model of OpenAI's (%(default)s)")
+    add("--weights", default="", help="file of its weights; default: downloaded")
+    add(
+        "--expected",
+        type=Path,
+        metavar="FILE",
+        default=CONFIGS / "validation.yaml",
+        help="file of published numbers; default: configs/validation.yaml",
+    )
+    add("--checkpoint", metavar="DIR", help="directory of a CoOp run, ours or published, to test")
+    add("--checkpoint-dataset", default="imagenet", help="data set to test it on (%(default)s)")
+    add("--train", action="store_true", help="train CoOp at 16 shots on the smallest data set, too")
     add_launch_arguments(parser)
 
 

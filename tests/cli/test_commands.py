@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
@@ -43,6 +46,39 @@ def test_every_command_has_a_help(name, capsys):
         cli.main([name, "--help"])
     assert stop.value.code == 0
     assert capsys.readouterr().out.startswith(f"usage: coop-cmp {name} ")
+
+
+def arguments_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """All arguments of a command and of its verbs."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from arguments_of(inner)
+        elif not isinstance(action, argparse._HelpAction):
+            yield action
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_argument_says_what_it_is(name):
+    parser = argparse.ArgumentParser()
+    import_module(f"coop_cmp.cli.{cli._MODULES.get(name, name)}").add_arguments(parser)
+    for action in arguments_of(parser):
+        first = (action.help or "").split()[:1]
+        assert first, action.dest
+        vague = (
+            "of",
+            "a",
+            "an",
+            "the",
+            "its",
+            "what",
+            "where",
+            "which",
+            "such",
+            "only",
+            "default:",
+        )
+        assert first[0] not in vague, action.help
 
 
 def test_an_unknown_command_is_told_with_the_closest(capsys):

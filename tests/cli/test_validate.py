@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -96,10 +97,13 @@ def test_a_checkpoint_of_coop_is_tested(validate, tmp_path, monkeypatch, capsys)
         validate(*arguments, "nowhere")
 
 
-def in_process(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
+def in_process(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """``subprocess.run`` of train.py without loading torch once more."""
+    other = subprocess.run
 
-    def run(command: list[str], **_: Any) -> SimpleNamespace:
+    def run(command: list[str], **options: Any) -> Any:
+        if command[1:3] != ["-m", "coop_cmp.cli"]:
+            return other(command, **options)
         output, errors = io.StringIO(), io.StringIO()
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", output)

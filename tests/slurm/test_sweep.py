@@ -132,6 +132,26 @@ def test_cancel_ends_the_jobs_of_the_runs_that_it_names(root):
     wait_until(lambda: queued(root) == [])
 
 
+def test_a_request_that_cannot_be_met_is_told_with_slurms_reason(root):
+    more = ("--seeds", "1", "--slurm", "cpus_per_task=99")
+    assert sweep(root, *more, "--detach")[0] == 0
+    wait_until(lambda: "Slurm cannot start this" in sweep(root, *more, "--detach")[1], 60)
+    assert len(queued(root, "PENDING")) == 1
+    assert sweep(root, *more, "--cancel")[0] == 0
+    wait_until(lambda: queued(root) == [])
+
+
+def test_variables_of_slurms_commands_change_nothing(root, monkeypatch):
+    monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
+    monkeypatch.setenv("SBATCH_WAIT", "1")
+    behave(root, {seed: ["wait"] for seed in range(1, 10)})
+    more = ("--seeds", *"123456789", "--slurm", "cpus_per_task=1", "--jobs", "1")
+    assert sweep(root, *more, "--detach")[0] == 0
+    assert "submitted" not in sweep(root, *more, "--detach")[1]
+    (root / "go").touch()
+    assert sweep(root, *more, "--cancel")[0] == 0
+
+
 def test_jobs_go_on_when_their_submitter_is_killed_and_are_found_again(root):
     behave(root, {seed: ["slow"] for seed in (1, 2)})
     process = start_sweep(root, "--seeds", "1", "2", *ONE)
