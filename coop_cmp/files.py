@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from coop_cmp.errors import UserError
+
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
@@ -81,3 +83,15 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
     with atomic_write(path) as file:
         # Bytes of a path that are not UTF-8 become escapes, which JSON reads back as they were.
         file.write((text + "\n").encode(errors="backslashreplace"))
+
+
+def resolved(path: str | os.PathLike[str], option: str) -> Path:
+    """Return the absolute path that a user's path stands for, without ``~`` and links.
+
+    Raises:
+        UserError: ``~name`` is nobody's home, or links lead in a circle; names the option.
+    """
+    try:
+        return Path(path).expanduser().resolve()
+    except (RuntimeError, OSError) as error:
+        raise UserError(f"{option} {path}: not a usable path ({error})") from error

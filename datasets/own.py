@@ -8,9 +8,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import open_clip
 import yaml
 from dassl.config import get_cfg_default
 
+from coop_cmp.clip.prompts import template_layout
 from coop_cmp.config import read
 from coop_cmp.config.resolve import extend_cfg, read_file
 from coop_cmp.errors import UserError
@@ -72,6 +74,8 @@ def add_folder(folder: Path, config: Path, template: str = "", names: str = "") 
             f"{config}: DATASET.CLASSNAMES must name the {len(classes)} classes of {folder}, got "
             f"{len(node['CLASSNAMES'])} names"
         )
+    # A prompt that is too long is refused before it is stored.
+    template_layout(node["TEMPLATE"], node["CLASSNAMES"] or classes, open_clip.tokenize)
     if node != known:
         with atomic_write(config) as file:
             file.write(yaml.safe_dump({**tree, "DATASET": node}, allow_unicode=True).encode())
@@ -108,7 +112,11 @@ def class_folders(folder: Path) -> list[str]:
 def read_names(path: Path, classes: list[str]) -> list[str]:
     """The names of the class folders, from a file with ``<class folder> <name>`` lines."""
     found: dict[str, str] = {}
-    for line in filter(None, map(str.strip, path.read_text(encoding="utf-8").splitlines())):
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"--names {path}: not a text file in UTF-8 ({error.reason})") from error
+    for line in filter(None, map(str.strip, text.splitlines())):
         fitting = [folder for folder in classes if line.startswith((f"{folder} ", f"{folder}\t"))]
         if not fitting:
             raise UserError(f"{path}: {line!r} does not begin with a class folder and a blank")

@@ -14,10 +14,14 @@ from coop_cmp.runs.frame import find_runs
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument("output", type=Path, help="a directory with runs somewhere below it")
-    parser.add_argument("--to", type=Path, help="the file to write; default: report.html in it")
-    parser.add_argument("--title", help="default: the directory's name")
-    parser.add_argument("--no-intervals", action="store_true", help="numbers alone, faster")
+    parser.add_argument("output", type=Path, help="directory with runs below it")
+    parser.add_argument(
+        "--to", type=Path, help="file to write; default: report.html in the directory"
+    )
+    parser.add_argument("--title", help="title of the page; default: the directory's name")
+    parser.add_argument(
+        "--no-intervals", action="store_true", help="omit confidence intervals, which is faster"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

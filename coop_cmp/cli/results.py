@@ -13,8 +13,10 @@ from coop_cmp.runs.frame import LABELS, load
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument("output", help="a directory with runs somewhere below it")
-    parser.add_argument("--csv", action="store_true", help="every setting, metric and circumstance")
+    parser.add_argument("output", help="directory with runs below it")
+    parser.add_argument(
+        "--csv", action="store_true", help="print CSV with every setting, metric and circumstance"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

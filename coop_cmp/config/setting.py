@@ -6,6 +6,7 @@ import ast
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from string import Formatter
 from typing import Any
 
 from coop_cmp.errors import closest
@@ -121,10 +122,12 @@ class Setting:
             raise ValueError(closest(value, self.choices).removeprefix("; "))
         if self.is_template and value:
             try:
-                filled = value.format("\0")
-            except (ValueError, LookupError, AttributeError):
-                raise ValueError("a brace that is no place is written {{ or }}") from None
-            if filled.count("\0") != 1:
+                places = [place[1:] for place in Formatter().parse(value) if place[1] is not None]
+            except ValueError:
+                places = [()]
+            if len(places) == 1 and places[0] not in (("", "", None), ("0", "", None)):
+                raise ValueError("a brace that is no place is written {{ or }}")
+            if len(places) != 1:
                 raise ValueError
         return value
 
