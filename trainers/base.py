@@ -208,7 +208,7 @@ class PromptTrainer(FeatureTrainer):
         self.optim = fused(self.make_optimizer()) if scaled else self.make_optimizer()
         self.sched = build_lr_scheduler(self.optim, cfg.OPTIM)
         self.register_model(self.folders[0], self.learner, self.optim, self.sched)
-        self.scaler = grad_scaler(scaled)
+        self.scaler = torch.amp.GradScaler("cuda", enabled=scaled)
 
     def before_training(self, clip: LoadedCLIP) -> None:
         """Hook: use the loaded model before anything is learned."""
@@ -378,8 +378,3 @@ def fused(optim: torch.optim.Optimizer) -> torch.optim.Optimizer:
         for parameter in group["params"] if group.get("momentum") else ():
             made.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return made
-
-
-def grad_scaler(enabled: bool) -> Any:
-    """A gradient scaler, which does nothing unless enabled."""
-    return torch.amp.GradScaler("cuda", enabled=enabled)

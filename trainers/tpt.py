@@ -43,6 +43,8 @@ from .base import PromptedCLIP, PromptTrainer
 from .checkpoint import learned_digest
 from .coop import PromptLearner
 
+STEP = {"OPTIM.NAME": "adamw", "OPTIM.LR": 0.005, "OPTIM.WEIGHT_DECAY": 0.01}
+
 declare_trainer(
     "TPT",
     trains=False,
@@ -66,31 +68,11 @@ declare_trainer(
         "weight of OTPT's term; a second one is for ImageNet and its variants",
     ),
     PREC=choice("amp", PRECISIONS, "precision"),
-    defaults={"OPTIM.NAME": "adamw", "OPTIM.LR": 0.005, "OPTIM.WEIGHT_DECAY": 0.01},
+    defaults=STEP,
 )
-declare_trainer(
-    "CTPT",
-    node="TPT",
-    trains=False,
-    defaults={
-        "OPTIM.NAME": "adamw",
-        "OPTIM.LR": 0.005,
-        "OPTIM.WEIGHT_DECAY": 0.01,
-        "TRAINER.TPT.AUGMIX": [True],
-    },
-)
-declare_trainer(
-    "OTPT",
-    node="TPT",
-    trains=False,
-    defaults={
-        "OPTIM.NAME": "adamw",
-        "OPTIM.LR": 0.005,
-        "OPTIM.WEIGHT_DECAY": 0.01,
-        "TRAINER.TPT.AUGMIX": [True],
-    },
-)
-
+for name in ("CTPT", "OTPT"):
+    defaults = {**STEP, "TRAINER.TPT.AUGMIX": [True]}
+    declare_trainer(name, node="TPT", trains=False, defaults=defaults)
 
 Term = Callable[[Tensor], Tensor]
 

@@ -25,7 +25,7 @@ from tests.trainers.test_devices import traced_step
 NAMES = ["cat", "dog", "tree"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def vit() -> Any:
     """What the learners see of CLIP ViT-B/16."""
     torch.manual_seed(0)
@@ -77,6 +77,9 @@ def test_cocoop_adds_a_network_with_a_sixteenth_of_the_features(vit):
     assert learner.meta_net.linear1.weight.shape == (32, 512)
     assert learner.meta_net.linear2.weight.shape == (512, 32)
     assert size(learner) == 35_360
+    vit.embed_dim = 1024  # of RN50
+    learner = ConditionalPromptLearner(settings("COCOOP", CTX_INIT="a photo of a"), vit, NAMES)
+    assert size(learner) == 100_928
 
 
 def test_proda_learns_32_prompts_a_quarter_at_each_other_place(vit):
@@ -96,6 +99,7 @@ def test_maple_learns_two_vectors_and_a_map_in_nine_layers(vit):
     assert size(learner) == 3_555_072
     first, *others = learner.compound_prompt_projections
     assert all(torch.equal(first.weight, layer.weight) for layer in others)
+    assert len({layer.weight.data_ptr() for layer in (first, *others)}) == 8
     assert not torch.equal(first.weight, learner.proj.weight)
     assert_published_spread(torch.cat(list(learner.compound_prompts_text)))
     assert_published_spread(
