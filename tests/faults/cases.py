@@ -92,7 +92,8 @@ def config(name: str, file: str, content: bytes | str, words: str) -> Case:
 
 def images(name: str, words: str, **files: Content) -> Case:
     """A folder of one's own images."""
-    arguments = ("--trainer", "CoOp", "--backbone", "TinyCLIP", *FOLDER, "--output-dir", "{tmp}/o")
+    trainer = ("--trainer", "CoOp", "--backbone", "TinyCLIP", *COOP)
+    arguments = (*trainer, *FOLDER, "--output-dir", "{tmp}/o")
     return Case(f"images: {name}", "train", arguments, words, files, DATA_ERROR)
 
 
@@ -233,5 +234,12 @@ IMAGES = [
            **{"split.json": '{"train": [["a", 0, "a"], ["b", 1000000000, "b"]], "val": [],'
               ' "test": [["a", 0, "a"]]}'}),
     images("a split of nothing", r"not a split file", **{"split.json": "[]"}),
+    images("a split without an end", r"not a split file", **{"split.json": "[" * 100_000}),
+    images("no images", r'cannot read the image ".*/[ab]/1\.png"',
+           **{f"{part}/{name}/1.png": b"-" for part in PARTS for name in "ab"}),
+    images("a class in Latin-1", r"is not UTF-8; rename it",
+           **{f"{part}/{name}/1.png": b"-" for part in PARTS for name in ("a", "\udce9")}),
+    images("a device by a link", r"no image in",
+           **{"train/a/1.png": lambda path: path.symlink_to("/dev/zero"), "test/a/1.png": b"-"}),
 ]  # fmt: skip
 CASES = [*SETTINGS, *COMMANDS, *CONFIGS, *PREDICTIONS, *GRIDS, *IMAGES]
