@@ -11,6 +11,8 @@ from typing import Any
 
 from coop_cmp.errors import closest
 
+_BRACE = "a brace that is no place is written {{ or }}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
@@ -124,11 +126,11 @@ class Setting:
             try:
                 places = [place[1:] for place in Formatter().parse(value) if place[1] is not None]
             except ValueError:
-                places = [()]
-            if len(places) == 1 and places[0] not in (("", "", None), ("0", "", None)):
-                raise ValueError("a brace that is no place is written {{ or }}")
+                raise ValueError(_BRACE) from None
             if len(places) != 1:
                 raise ValueError
+            if places[0] not in (("", "", None), ("0", "", None)):
+                raise ValueError(_BRACE)
         return value
 
     def _list(self, items: Any) -> list[Any] | tuple[Any, ...]:

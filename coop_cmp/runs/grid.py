@@ -138,9 +138,9 @@ def parse_grid(entry: Mapping[str, Any], where: str) -> Grid:
                 raise UserError(f"{where}: {key} should be a {plain[key].__name__}, got {value!r}")
             values[key] = value
             if key == "tag":
-                _check_tag(value, where)
+                _check_tag(values[key], where)
             if key == "options":
-                _check_options(value, where)
+                _check_options(values[key], where)
         else:
             values[key] = _items(key, value, kinds.get(key, str))
     if "datasets" not in values:

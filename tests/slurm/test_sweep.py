@@ -133,10 +133,15 @@ def test_cancel_ends_the_jobs_of_the_runs_that_it_names(root):
 
 
 def test_a_request_that_cannot_be_met_is_told_with_slurms_reason(root):
-    more = ("--seeds", "1", "--slurm", "cpus_per_task=99")
-    assert sweep(root, *more, "--detach")[0] == 0
-    wait_until(lambda: "Slurm cannot start this" in sweep(root, *more, "--detach")[1], 60)
-    assert len(queued(root, "PENDING")) == 1
+    code, _ = sweep(root, "--seeds", "1", "--slurm", "cpus_per_task=99")
+    assert code == 2, "Slurm knows at once"
+    assert queued(root) == []
+    more = ("--seeds", "1", "--slurm", "mem=99999999")
+    process = start_sweep(root, *more)
+    assert process.stdout is not None
+    assert any("(BadConstraints: Slurm cannot start this" in line for line in process.stdout)
+    process.kill()
+    process.communicate()
     assert sweep(root, *more, "--cancel")[0] == 0
     wait_until(lambda: queued(root) == [])
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from coop_cmp.errors import UserError
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from coop_cmp.sweep.failures import Failure, report_failures
@@ -162,9 +163,20 @@ class Attachment:
         ]
         queue.cancel(later)
         if len(later) < len(jobs):
-            record.release(number)
+            self._release(record, number)
             given = f" (time={self.options['time']} was given)" if "time" in self.options else ""
             self.progress.say(f"submitted as Slurm job {number}: {array}{given}")
+
+    def _release(self, record: Submission, number: int) -> None:
+        """Let an array start, or remove it if Slurm says that it cannot."""
+        try:
+            record.release(number)
+        except queue.Away:
+            raise  # the next call finds it
+        except UserError:
+            queue.cancel(queue.tasks(record.name))
+            record.remove()
+            raise
 
     def _has_other(self, run: Run, number: int) -> bool:
         holder = self.held.get(run)
