@@ -50,7 +50,7 @@ declare_trainer(
     trains=False,
     N_CTX=integer(4, "context vectors, where no words are given", low=1, high=75),
     CTX_INIT=text("a photo of a", "words to start from; empty: a trained context (--model-dir)"),
-    VIEWS=integer(64, "views of each test image, the image itself included", low=1),
+    VIEWS=integer(64, "views of each test image, the image itself included", low=1, high=1024),
     CONFIDENT=number(0.1, "share of the views that count", above=0, high=1),
     AUGMIX=several(
         [True, False],

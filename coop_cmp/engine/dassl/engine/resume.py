@@ -48,6 +48,7 @@ def training_state(trainer: Any) -> dict[str, Any]:
         "rng": get_rng_state(),
         "scaler": scaler.state_dict() if scaler is not None else None,
         "best_result": None if best_result is None else float(best_result),
+        "run": getattr(trainer, "run", None),
     }
 
 
