@@ -129,12 +129,12 @@ class ReliabilityBins:
 
     def __getitem__(self, index: int) -> ReliabilityBins:
         """Return the bins of one of several sets of samples."""
-        parts = (self.edges, *self._sums)
-        return ReliabilityBins(*(part[index] for part in parts), self.closed)
+        edges, count, confidence, correct = (part[index] for part in (self.edges, *self._sums))
+        return ReliabilityBins(edges, count, confidence, correct, self.closed)
 
     def __add__(self, other: ReliabilityBins) -> ReliabilityBins:
-        sums = (ours + theirs for ours, theirs in zip(self._sums, other._sums, strict=True))
-        return ReliabilityBins(self.edges, *sums, self.closed)
+        count, confidence, correct = (a + b for a, b in zip(self._sums, other._sums, strict=True))
+        return ReliabilityBins(self.edges, count, confidence, correct, self.closed)
 
     @property
     def _sums(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -35,8 +35,8 @@ def find_missing(
     for group, seed in missing_seeds(groups):
         other, known = group.runs[0].folder, group.row["seed"]
         named = other.name == f"seed{known}"
-        folder = other.with_name(f"seed{seed}" if named else f"{other.name}, seed {seed}")
-        reasons.setdefault(str(folder), f"seed {seed} is missing, other methods have it")
+        place = other.with_name(f"seed{seed}" if named else f"{other.name}, seed {seed}")
+        reasons.setdefault(str(place), f"seed {seed} is missing, other methods have it")
     return [
         {"directory": folder, "reason": reason, "command": shlex.join(commands.get(folder, []))}
         for folder, reason in reasons.items()
