@@ -129,12 +129,13 @@ class ReliabilityBins:
 
     def __getitem__(self, index: int) -> ReliabilityBins:
         """Return the bins of one of several sets of samples."""
-        parts = (self.edges, *self._sums)
-        return ReliabilityBins(*(part[index] for part in parts), self.closed)
+        count, confidence, correct = (sums[index] for sums in self._sums)
+        return ReliabilityBins(self.edges[index], count, confidence, correct, self.closed)
 
     def __add__(self, other: ReliabilityBins) -> ReliabilityBins:
-        sums = (ours + theirs for ours, theirs in zip(self._sums, other._sums, strict=True))
-        return ReliabilityBins(self.edges, *sums, self.closed)
+        pairs = zip(self._sums, other._sums, strict=True)
+        count, confidence, correct = (ours + theirs for ours, theirs in pairs)
+        return ReliabilityBins(self.edges, count, confidence, correct, self.closed)
 
     @property
     def _sums(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -92,11 +92,11 @@ class Weighted:
         starts = split_starts(self.size, self.n_bins)[:, 1:].contiguous()
         index = torch.searchsorted(starts, place, right=True).clamp_max(self.n_bins - 1)
         groups = (self._items, self._confidence.diff(dim=1), self._hits)
-        sums = [
+        count, confidence, correct = (
             values.new_zeros(len(self.size), self.n_bins).scatter_add_(1, index, values)
             for values in groups
-        ]
-        return ReliabilityBins(self.mass_bins.edges, *sums, "left")
+        )
+        return ReliabilityBins(self.mass_bins.edges, count, confidence, correct, "left")
 
     def ks(self) -> Tensor:
         """Compute the largest |sum of (confidence - correct) up to any confidence| / N."""
