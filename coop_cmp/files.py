@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
 import platform
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,8 +64,20 @@ def is_running(process: int) -> bool:
     return True
 
 
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """Return the content of a file; refuse pipes and devices, which may block or never end.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+    return Path(path).read_bytes()
+
+
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Write ``value`` as readable JSON, atomically; NaN and infinity are refused."""
     text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
     with atomic_write(path) as file:
-        file.write((text + "\n").encode())
+        # Bytes of a path that are not UTF-8 become escapes, which JSON reads back as they were.
+        file.write((text + "\n").encode(errors="backslashreplace"))

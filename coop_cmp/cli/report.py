@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
     start = time.monotonic()
-    runs, problems = find_runs(args.output)
+    runs, problems = find_runs(args.output, predictions=True)
     if not runs:
         raise UserError(f"{args.output}: there are no complete runs below it")
     title = args.title or args.output.resolve().name

@@ -129,22 +129,17 @@ class ReliabilityBins:
 
     def __getitem__(self, index: int) -> ReliabilityBins:
         """Return the bins of one of several sets of samples."""
-        return ReliabilityBins(
-            self.edges[index],
-            self.count[index],
-            self.confidence_sum[index],
-            self.correct_sum[index],
-            self.closed,
-        )
+        count, confidence, correct = (sums[index] for sums in self._sums)
+        return ReliabilityBins(self.edges[index], count, confidence, correct, self.closed)
 
     def __add__(self, other: ReliabilityBins) -> ReliabilityBins:
-        return ReliabilityBins(
-            self.edges,
-            self.count + other.count,
-            self.confidence_sum + other.confidence_sum,
-            self.correct_sum + other.correct_sum,
-            self.closed,
-        )
+        pairs = zip(self._sums, other._sums, strict=True)
+        count, confidence, correct = (ours + theirs for ours, theirs in pairs)
+        return ReliabilityBins(self.edges, count, confidence, correct, self.closed)
+
+    @property
+    def _sums(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.count, self.confidence_sum, self.correct_sum
 
 
 def split_starts(size: Tensor, parts: int) -> Tensor:

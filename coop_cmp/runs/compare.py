@@ -19,6 +19,7 @@ import numpy as np
 
 from coop_cmp.errors import UserError
 from coop_cmp.metrics.records import METRICS
+from coop_cmp.runs.records import OUTCOMES_FILE, PREDICTIONS_FILE
 from coop_cmp.runs.stored import StoredRun, bins_of
 
 LEVEL = 0.95
@@ -216,7 +217,9 @@ class Comparer:
         if (folder, metric) not in self._values:
             from coop_cmp.metrics.resample import draws, resample  # torch is slow to load
 
-            run = StoredRun.of(folder, {})
+            digests = {name: row.get(f"files.{name}") for name in (OUTCOMES_FILE, PREDICTIONS_FILE)}
+            known = {name: value for name, value in digests.items() if isinstance(value, str)}
+            run = StoredRun.of(folder, {"files": known})
             images, labels = run.outcomes.images, run.outcomes.labels
             self._tested[folder] = hashlib.sha256(images.tobytes() + labels.tobytes()).digest()
             shown = [m.name for m in METRICS.values() if m.shown and not m.all_probabilities]
