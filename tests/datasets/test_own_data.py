@@ -274,3 +274,11 @@ def test_runs_know_the_folder_by_its_name_and_images(images, tmp_path):
         built()
     add(images, tmp_path / "out")
     assert settings(tmp_path / "out")["CONTENT"] == built().digest != first["CONTENT"]
+
+
+def test_a_path_is_a_path_whatever_it_is_called(images, tmp_path, monkeypatch, capsys):
+    images.rename(tmp_path / "dtd")
+    monkeypatch.chdir(tmp_path)
+    assert datasets_command(["check", "./dtd", "--full", "--data", "."]) == 0
+    assert capsys.readouterr().out.splitlines()[2].split()[:4] == ["./dtd", "ok", "2", "4"]
+    assert datasets_command(["check", "dtd", "--data", "."]) == 1  # the data set, which has no images
