@@ -281,4 +281,4 @@ def test_a_path_is_a_path_whatever_it_is_called(images, tmp_path, monkeypatch, c
     monkeypatch.chdir(tmp_path)
     assert datasets_command(["check", "./dtd", "--full", "--data", "."]) == 0
     assert capsys.readouterr().out.splitlines()[2].split()[:4] == ["./dtd", "ok", "2", "4"]
-    assert datasets_command(["check", "dtd", "--data", "."]) == 1  # the data set, which has no images
+    assert datasets_command(["check", "dtd", "--data", "."]) == 1
