@@ -213,7 +213,7 @@ def test_an_unreadable_image_is_named(workers, call, data, tmp_path):
         "--trainer", "CoOp", "--root", str(own), *DIGITS, *COOP,
         "--output-dir", str(tmp_path / "out"), *SHORT, "DATALOADER.NUM_WORKERS", workers,
     )  # fmt: skip
-    assert code == 2
+    assert code == 65
     assert re.search(r"^error: .*\.png", stderr.splitlines()[-1]), stderr
     assert not (tmp_path / "out" / "results.json").exists()
 
