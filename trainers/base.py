@@ -26,7 +26,7 @@ from coop_cmp.clip import (
 from coop_cmp.config import check_cfg
 from coop_cmp.devices import activation_budget, choose_device, suit_convolutions, to_device
 from coop_cmp.errors import UserError
-from coop_cmp.runs.identity import flatten, identify
+from coop_cmp.runs.identity import identify
 from coop_cmp.runs.store import lookup
 
 from .checkpoint import check_checkpoint, learned_digest, load_learned
@@ -293,7 +293,7 @@ class PromptTrainer(FeatureTrainer):
         """Start what ``LOGGER`` names, in place of TensorBoard alone."""
         if self.__dict__.get("_writer") is None:
             names = lookup(self.cfg, "LOGGER", ("tensorboard",))
-            self._writer = RunWriter(names, log_dir, identify(flatten(self.cfg)).settings)
+            self._writer = RunWriter(names, log_dir, identify(self.cfg).settings)
 
     @property
     def run(self) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from dassl.config import get_cfg_default
 from yacs.config import CfgNode
 
@@ -14,6 +13,7 @@ from coop_cmp.config.defaults import run_defaults
 from coop_cmp.config.registry import SETTINGS, add_settings, assign, flatten, read
 from coop_cmp.config.setting import literal
 from coop_cmp.errors import UserError, closest
+from coop_cmp.files import read_yaml
 
 YAML = (".yaml", ".yml")
 
@@ -71,13 +71,10 @@ def read_file(cfg: CfgNode, path: str, option: str = "--config-file") -> dict[st
     if Path(path).suffix not in YAML:
         raise UserError(f'{option}: expected a {" or ".join(YAML)} file, got "{path}"')
     try:
-        tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        tree = read_yaml(path)
     except FileNotFoundError:
         names = [file.name for file in Path(path).parent.glob("*") if file.suffix in YAML]
         raise UserError(f'{option}: no file "{path}"{closest(Path(path).name, names)}') from None
-    except (OSError, UnicodeError, yaml.YAMLError, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise UserError(f"{path}: not readable as YAML ({reason})") from error
     if not isinstance(tree, dict | None):
         raise UserError(f"{path}: expected nodes such as OPTIM, got a {type(tree).__name__}")
     return {key: read_value(cfg, key, value, path) for key, value in _walk(cfg, tree or {})}

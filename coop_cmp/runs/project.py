@@ -10,13 +10,12 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import yaml
-
 from coop_cmp import CONFIGS
 from coop_cmp.config import METHODS
 from coop_cmp.config.defaults import check_backbone
 from coop_cmp.config.resolve import resolve
 from coop_cmp.errors import UserError, closest
+from coop_cmp.files import read_yaml
 from coop_cmp.losses.names import TERMS, split_trainer, twin_of
 from coop_cmp.runs.frame import make_frame
 from coop_cmp.runs.identity import Identity, calibrated, identify, read_identity
@@ -66,7 +65,7 @@ class Project:
         """Registered names by the names of their config files."""
         names = {file.parent.name: "ImageFolder" for file in self.output.glob(f"*/{OWN_CONFIG}")}
         for file in sorted((self.configs / "datasets").glob("*.yaml")):
-            content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+            content = read_yaml(file) or {}
             names[file.stem] = str(content.get("DATASET", {}).get("NAME", file.stem))
         return names
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -219,6 +220,12 @@ def test_a_list_that_is_a_default_is_never_shared() -> None:
         ("a.yaml", "[" * 3000, "not readable as YAML"),
         ("a.yaml", "SEED: !!python/object/apply:os.getpid []", "not readable as YAML"),
         ("a.yaml", "1: 2", 'no config key "1"'),
+        (
+            "a.yaml",
+            "SEED: 1\nVERBOSE: true\nSEED: 2",
+            'key "SEED" is given twice, in lines 1 and 3',
+        ),
+        ("a.yaml", "OPTIM: {LR: 1,\n LR: 2}", 'key "LR" is given twice, in lines 1 and 2'),
         ("a.yaml", "a: &a [*a]", 'no config key "a"'),
     ],
 )
@@ -232,6 +239,12 @@ def test_a_wrong_config_file_is_refused_with_its_path(name, content, message, tm
 def test_a_config_file_that_is_not_utf8_is_refused(tmp_path) -> None:
     (tmp_path / "a.yaml").write_bytes(b"SEED: \xff\xfe")
     with pytest.raises(UserError, match="not readable as YAML"):
+        config.read_file(extended(), str(tmp_path / "a.yaml"))
+
+
+def test_a_pipe_is_no_config_file(tmp_path) -> None:
+    os.mkfifo(tmp_path / "a.yaml")
+    with pytest.raises(UserError, match=r"a\.yaml: not a regular file"):
         config.read_file(extended(), str(tmp_path / "a.yaml"))
 
 
