@@ -44,13 +44,13 @@ class MultiModalPromptLearner(nn.Module):
 
     def __init__(self, node: Any, clip: LoadedCLIP, classnames: list[str]) -> None:
         super().__init__()
-        text_width = clip.model.ln_final.weight.shape[0]
+        text_width = clip.text.width
         image_width = clip.model.visual.conv1.weight.shape[0]
         count, depth = node.N_CTX, node.PROMPT_DEPTH
         words = node.CTX_INIT.replace("_", " ").strip()
         random = [random_context(clip, count) for _ in range(depth)]
         if words:
-            known = word_vectors(words, clip.tokenizer, clip.model.token_embedding)
+            known = word_vectors(words, clip.tokenizer, clip.text.embedding)
             if len(known) < count:
                 raise UserError(
                     f'TRAINER.MAPLE.CTX_INIT "{words}" has fewer words than N_CTX ({count}): give '

@@ -163,7 +163,7 @@ def _preprocessing(cfg: Any) -> dict[str, Any]:
         "mean": list(node.PIXEL_MEAN),
         "std": list(node.PIXEL_STD),
         "interpolation": node.INTERPOLATION,
-        "resize_mode": "shortest",
+        "resize_mode": node.RESIZE_MODE,
     }
     picture = np.random.default_rng(0).integers(0, 256, (300, 200, 3), dtype=np.uint8)
     image = Image.fromarray(picture)
