@@ -104,6 +104,8 @@ def load_clip(name: str, weights: str = "", precision: Precision = "fp32") -> Lo
     )
     _load_weights(name, model, read_state_dict(path), path)
     model.eval().requires_grad_(False)
+    if getattr(model.visual, "output_tokens", False):
+        model.visual.output_tokens = False  # CoCa's: the feature alone
     size = model.visual.image_size
     return LoadedCLIP(
         model=model,
@@ -235,7 +237,8 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     except Exception as error:  # every reader has exceptions of its own for a broken file
         raise UserError(
             f"cannot read weights from {path}: {_first_line(error)}. Expected a safetensors "
-            "file, a saved state dict or an OpenAI archive; fetch the file again if it is incomplete"
+            "file, a saved state dict or an OpenAI archive; fetch the file again if it is "
+            "incomplete"
         ) from error
     if isinstance(state, dict):
         state = state.get("state_dict", state)

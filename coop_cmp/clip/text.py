@@ -25,7 +25,7 @@ from torch.utils.checkpoint import checkpoint
 from coop_cmp.clip.load import LoadedCLIP
 from coop_cmp.clip.packing import Packing, pack
 from coop_cmp.clip.prompts import PromptLayout, text_layout
-from coop_cmp.clip.tower import TextTower, batch_first
+from coop_cmp.clip.tower import TextTower
 from coop_cmp.devices import BUDGET
 from coop_cmp.errors import UserError
 
@@ -347,8 +347,3 @@ def _finish(block: Any, x: Tensor, mixed: Tensor) -> Tensor:
     x = x + (scale_1(out) if scale_1 is not None else out)
     out = block.mlp(block.ln_2(x))
     return x + (scale_2(out) if scale_2 is not None else out)
-
-
-def run_block(block: Any, x: Tensor) -> Tensor:
-    """Run a block of the image tower as its library does, on sequences [N, L, d]."""
-    return block(x) if batch_first(block) else block(x.transpose(0, 1)).transpose(0, 1)

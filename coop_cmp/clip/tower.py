@@ -6,14 +6,33 @@ OpenAI's ``clip.model.CLIP``, and which way of encoding is exact for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from coop_cmp.errors import UserError
+
+ENDS = ("argmax", "eos")  # pooling by the token that ends a text
+HUGGING_FACE = "a Hugging Face tower"
+NOT_CAUSAL = "its tokens see later ones"
+APPENDED = "its feature is that of a token after the padding"
+
+
+def planned_way(config: Mapping[str, Any]) -> tuple[Literal["shared", "full"], str]:
+    """Return the way of a text tower by open_clip's description of it, and why it is not shared."""
+    text = config.get("text_cfg", {})
+    if text.get("hf_model_name"):
+        return "full", HUGGING_FACE
+    if text.get("no_causal_mask"):
+        return "full", NOT_CAUSAL
+    if text.get("embed_cls"):
+        return "full", APPENDED
+    if (pool := text.get("pool_type", "argmax")) not in ENDS:
+        return "full", f"its feature is that of the {pool} token"
+    return "shared", ""
 
 
 class TextTower:
@@ -73,13 +92,13 @@ class TextTower:
     def _reason(self) -> str:
         module = self.module
         if not self.blocks:
-            return "a Hugging Face tower, whose tokens see later ones"
+            return HUGGING_FACE
         if getattr(module, "attn_mask", getattr(self.blocks[0], "attn_mask", None)) is None:
-            return "its tokens see later ones"
+            return NOT_CAUSAL
         if getattr(module, "cls_emb", None) is not None:
-            return "its feature is that of a token after the padding"
+            return APPENDED
         pool = getattr(module, "text_pool_type", getattr(module, "pool_type", "argmax"))
-        if pool not in ("argmax", "eos"):
+        if pool not in ENDS:
             return f"its feature is that of the {pool} token"
         if not all(isinstance(block.attn, nn.MultiheadAttention) for block in self.blocks):
             return "its attention is not plain"
@@ -147,7 +166,7 @@ def _deep(blocks: Any, learned: Tensor | None, deep: Sequence[Tensor]) -> Iterat
         return (args[0].index_copy(dim, places, new if dim else new.transpose(0, 1)), *args[1:])
 
     handles = [
-        block.register_forward_pre_hook(lambda b, args, v=v: put(b, args, v))
+        block.register_forward_pre_hook(lambda b, args, v=v: put(b, args, v), prepend=True)
         for block, v in zip(list(blocks)[1:], deep, strict=False)
     ]
     try:

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from coop_cmp.clip import TextEncoder, context_layout, text_layout
 from coop_cmp.clip.load import build
 from coop_cmp.clip.prompts import words_by
-from coop_cmp.clip.tower import TextTower
+from coop_cmp.clip.tower import TextTower, planned_way
 from coop_cmp.errors import UserError
+from tests.commands import command
 
 NAMES = ["cat", "yorkshire_terrier", "golf ball", "ox"]
 TEXTS = ["a photo of a cat.", "an old yorkshire terrier", "ox"]
@@ -150,6 +151,7 @@ def test_every_models_text_is_encoded_as_the_model_itself_does(name, tmp_path):
     model, tokenizer = cut(name, tmp_path)
     length = tokenizer([""]).shape[1]
     encoder = TextEncoder(model)
+    assert planned_way(open_clip.get_model_config(name)) == (encoder.kind, encoder.tower.reason)
     with torch.no_grad():
         found = F.normalize(encoder(text_layout(TEXTS, tokenizer)), dim=-1)
         expected = F.normalize(model.encode_text(tokenizer(TEXTS)), dim=-1)
@@ -200,3 +202,16 @@ def test_what_begins_ends_and_pads_a_text_is_found_out(around):
 def test_a_tower_without_a_table_of_tokens_is_refused_with_the_reason():
     with pytest.raises(UserError, match="Linear has no text transformer with a table of tokens"):
         TextEncoder(nn.Linear(2, 2))
+
+
+def test_the_command_lists_names_ways_and_tags(capsys):
+    assert command("models")(["SigLIP2-256", "ViT-B/16"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = [line for line in lines if line.startswith("ViT-B/16 ")]
+    assert "shared" in line
+    assert "openai" in line
+    (line,) = [line for line in lines if line.startswith("ViT-B-16-SigLIP2-256 ")]
+    assert "full: its tokens see later ones" in line
+    assert "transformers" in line
+    assert command("models")([]) == 0
+    assert capsys.readouterr().out.count("\n") >= 144
