@@ -8,16 +8,22 @@ import shutil
 import urllib.request
 from pathlib import Path
 
+import numpy as np
 import open_clip
 import pytest
 import torch
+from dassl.data.transforms import build_transform
+from open_clip.pretrained import get_pretrained_cfg
+from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from coop_cmp.clip import load
 from coop_cmp.clip.load import check_preprocessing, is_small, load_clip, read_state_dict
 from coop_cmp.config.preprocessing import preprocessing
+from coop_cmp.config.resolve import resolve
 from coop_cmp.errors import UserError
-from tests.conftest import TINY
+from tests.conftest import ROOT, TINY
 
 INPUT = {
     "PIXEL_MEAN": [0.48145466, 0.4578275, 0.40821073],
@@ -247,3 +253,19 @@ def test_a_model_is_small_by_its_config(tiny_weights):
     assert is_small("TinyCLIP")
     for name in ("ViT-B/32", "RN50", "ViT-B-16-SigLIP", "MobileCLIP-S1", "NoSuchModel"):
         assert not is_small(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "tag"),
+    [("ViT-H-14-quickgelu", "dfn5b"), ("ViT-B-16-SigLIP", "webli"), ("ViT-B-16", "openai")],
+)
+def test_a_tags_images_are_prepared_as_open_clip_does_pixel_by_pixel(name, tag):
+    given = {"TRAINER.NAME": "CoOp", "MODEL.BACKBONE.NAME": name, "MODEL.BACKBONE.WEIGHTS": tag}
+    cfg = resolve(ROOT, {}, given, {})
+    known = get_pretrained_cfg(name, tag)
+    size = open_clip.get_model_config(name)["vision_cfg"]["image_size"]
+    wanted = PreprocessCfg(**merge_preprocess_dict(PreprocessCfg(size=size), known))
+    theirs = image_transform_v2(wanted, is_train=False)
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 420, 3), dtype=np.uint8)
+    image = Image.fromarray(pixels)
+    assert torch.equal(build_transform(cfg, is_train=False)(image), theirs(image))
