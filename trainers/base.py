@@ -189,7 +189,8 @@ class PromptTrainer(FeatureTrainer):
             raise UserError(
                 f"INPUT.SIZE is {tuple(cfg.INPUT.SIZE)}, but {clip.name} takes {clip.image_size}"
             )
-        check_preprocessing(cfg.INPUT, clip.name, clip.weights)
+        for line in check_preprocessing(cfg.INPUT, clip.name, clip.weights):
+            print(line)
         self.weights = {"name": clip.weights, "digest": clip.digest}
         self.model = self.make_model(clip, self.dm.dataset.classnames)
         if cfg.MODEL.INIT_WEIGHTS:

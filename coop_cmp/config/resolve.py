@@ -9,7 +9,7 @@ from typing import Any
 from dassl.config import get_cfg_default
 from yacs.config import CfgNode
 
-from coop_cmp.config.defaults import run_defaults
+from coop_cmp.config.defaults import image_defaults, run_defaults
 from coop_cmp.config.registry import SETTINGS, add_settings, assign, flatten, read
 from coop_cmp.config.setting import literal
 from coop_cmp.errors import UserError, closest
@@ -26,8 +26,9 @@ def resolve(
 ) -> CfgNode:
     """Return all settings of a run.
 
-    The data set's file comes first, then the method's, then flags, then options. A method without
-    a file takes its own defaults and those of the backbone.
+    How images are prepared depends on the backbone's weights, unless it is given. The data set's
+    file comes first, then the method's, then flags, then options. A method without a file takes its
+    own defaults.
 
     Args:
         root: The checkout, whose ``configs/models`` hold the bundled models.
@@ -45,13 +46,14 @@ def resolve(
         if path:
             layers |= read_file(cfg, path, option)
     layers |= {key: read_value(cfg, key, value) for key, value in {**given, **options}.items()}
+    backbone, weights = (layers.get(f"MODEL.BACKBONE.{k}", "") for k in ("NAME", "WEIGHTS"))
+    models = root / "configs" / "models"
+    defaults = image_defaults(backbone, weights, models)
     if not files.get("--config-file"):
-        trainer, backbone = (layers.get(k, "") for k in ("TRAINER.NAME", "MODEL.BACKBONE.NAME"))
-        models = root / "configs" / "models"
-        defaults = run_defaults(trainer, backbone, models)
+        defaults |= run_defaults(layers.get("TRAINER.NAME", ""))
         if (own := models / f"{backbone}.yaml").is_file():
             defaults |= read_file(cfg, str(own))
-        layers = defaults | layers
+    layers = defaults | layers
     for key, value in layers.items():
         assign(cfg, key, value)
     cfg.OPTIM.MAX_EPOCH = epochs(flatten(cfg), options)

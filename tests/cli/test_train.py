@@ -128,7 +128,7 @@ def test_zero_shot_runs_without_anything_to_train(call, tmp_path):
 
 
 def test_epochs_follow_the_number_of_shots(tiny_weights):
-    def epochs(*options: str, config: str = "vit_b16") -> int:
+    def epochs(*options: str, config: str = "clip") -> int:
         file = str(ROOT / f"configs/trainers/CoOp/{config}.yaml")
         args = ["--trainer", "CoOp", *DIGITS, "--config-file", file, *options]
         return train.setup_cfg(cli.parse(["train", *args])[1]).OPTIM.MAX_EPOCH

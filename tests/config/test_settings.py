@@ -306,8 +306,24 @@ def test_a_method_without_a_file_takes_its_defaults_and_the_backbones(own_regist
 
 
 def test_a_config_file_says_everything_itself() -> None:
-    file = str(ROOT / "configs/trainers/CoOp/vit_b16.yaml")
+    file = str(ROOT / "configs/trainers/CoOp/clip.yaml")
     given = {"TRAINER.NAME": "CoOp", "DATASET.NUM_SHOTS": 4}
     cfg = config.resolve(ROOT, {"--config-file": file}, given, {})
     assert cfg.OPTIM.MAX_EPOCH == 100
     assert cfg.OPTIM.WEIGHT_DECAY == 5e-4
+    assert cfg.INPUT.INTERPOLATION == "bicubic"  # except for what depends on the backbone
+
+
+def test_images_are_prepared_as_the_backbones_weights_want_them() -> None:
+    def images(backbone: str, weights: str = "", **options: str) -> tuple:
+        given = {"TRAINER.NAME": "CoOp", "MODEL.BACKBONE.NAME": backbone}
+        given |= {"MODEL.BACKBONE.WEIGHTS": weights}
+        file = str(ROOT / "configs/trainers/CoOp/clip.yaml")
+        node = config.resolve(ROOT, {"--config-file": file}, given, options).INPUT
+        return tuple(node.SIZE), node.PIXEL_MEAN[0], node.RESIZE_MODE
+
+    assert images("RN50") == ((224, 224), 0.48145466, "shortest")
+    assert images("ViT-L/14@336px") == ((336, 336), 0.48145466, "shortest")
+    assert images("ViT-B-16-SigLIP-256", "webli") == ((256, 256), 0.5, "squash")
+    chosen = {"INPUT.PIXEL_MEAN": "[0.1, 0.2, 0.3]"}
+    assert images("ViT-B-16-SigLIP-256", "webli", **chosen)[1] == 0.1

@@ -44,7 +44,7 @@ def test_the_command_passes_everything_that_makes_the_run_what_it_is(root):
     project = project_of(root, "/data")
     run = Run("food101", "CoOp_CMP", "ViT-B/32", 4, 2, 0.001, "log", options=(("OPTIM.LR", "0.1"),))
     words = " ".join(project.command(run))
-    assert f"--config-file {root}/configs/trainers/CoOp/vit_b16.yaml" in words
+    assert f"--config-file {root}/configs/trainers/CoOp/clip.yaml" in words
     assert f"--dataset-config-file {root}/configs/datasets/food101.yaml" in words
     assert "--backbone ViT-B/32 --seed 2" in words
     assert words.endswith(
