@@ -87,7 +87,7 @@ class MaPLeCLIP(PromptedCLIP):
             raise UserError(f"MaPLe: the text tower of {clip.name} is {clip.text.reason}")
         deepest = min(len(clip.text.blocks), len(self.image_tower.blocks))
         node = cfg.TRAINER.MAPLE
-        if not 1 <= node.PROMPT_DEPTH <= deepest:
+        if deepest < node.PROMPT_DEPTH:
             raise UserError(
                 f"TRAINER.MAPLE.PROMPT_DEPTH must be from 1 to {deepest}, the layers of "
                 f"{clip.name}, got {node.PROMPT_DEPTH}"

@@ -126,6 +126,7 @@ class Predictor:
         cfg = self.trainer.cfg.clone()
         cfg.defrost()
         cfg.DATASET.ROOT = str(data)
+        cfg.SEED = max(cfg.SEED, 0)  # of an unseeded run the same images each time
         with quiet():
             dataset = build_dataset(cfg)
         if list(dataset.classnames) != self.classnames:
