@@ -123,7 +123,7 @@ def test_a_long_run_says_every_half_minute_that_it_goes_on(tmp_path, capsys):
 
 def test_there_are_no_more_loaders_than_cores_unless_asked_for(monkeypatch):
     monkeypatch.setattr(train, "cores_here", lambda: 2)
-    config = str(ROOT / "configs/trainers/CoOp/vit_b16.yaml")
+    config = str(ROOT / "configs/trainers/CoOp/clip.yaml")
     words = ["train", "--trainer", "CoOp", "--config-file", config, "--dataset-config-file"]
     words.append(str(ROOT / "configs/datasets/oxford_pets.yaml"))
     for more, expected in (([], 2), (["DATALOADER.NUM_WORKERS", "5"], 5)):

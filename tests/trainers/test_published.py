@@ -98,14 +98,14 @@ def test_maple_learns_two_vectors_and_a_map_in_nine_layers(vit):
     assert not torch.equal(first.weight, learner.proj.weight)
     assert_published_spread(torch.cat(list(learner.compound_prompts_text)))
     assert_published_spread(
-        MultiModalPromptLearner(settings("MAPLE", CTX_INIT="", N_CTX=20), vit, NAMES).ctx
+        MultiModalPromptLearner(settings("MAPLE", CTX_INIT="", N_CTX=20), vit, NAMES, 768).ctx
     )
 
 
 def test_maple_takes_exactly_as_many_words_as_vectors(vit):
-    learner = MultiModalPromptLearner(settings("MAPLE", N_CTX=4), vit, NAMES)
+    learner = MultiModalPromptLearner(settings("MAPLE", N_CTX=4), vit, NAMES, 768)
     words = vit.tokenizer(["a photo of a"])[0, 1:5]
-    assert torch.equal(learner.ctx, vit.model.token_embedding(words))
+    assert torch.equal(learner.ctx, vit.text.embedding(words))
 
 
 def test_kgcoop_starts_from_four_words(vit):
@@ -114,7 +114,7 @@ def test_kgcoop_starts_from_four_words(vit):
     assert node.W == 8.0
     assert learner.ctx.shape == (4, 512)
     words = vit.tokenizer(["a photo of a"])[0, 1:5]
-    assert torch.equal(learner.ctx, vit.model.token_embedding(words))
+    assert torch.equal(learner.ctx, vit.text.embedding(words))
 
 
 def leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
