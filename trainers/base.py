@@ -23,7 +23,7 @@ from coop_cmp.clip import (
     check_text_encoder,
     load_clip,
 )
-from coop_cmp.config import check_cfg
+from coop_cmp.config import check_cfg, flatten
 from coop_cmp.devices import activation_budget, choose_device, suit_convolutions, to_device
 from coop_cmp.errors import UserError
 from coop_cmp.runs.identity import identify

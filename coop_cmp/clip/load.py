@@ -312,7 +312,7 @@ def _load_weights(name: str, model: Any, state: dict[str, Tensor], path: Path) -
     if (rows := state.pop("token_embedding.rows", None)) is not None:
         table = wanted.get("token_embedding.weight")
         trained = state.get("token_embedding.weight")
-        if table is None or not _are_rows(rows, trained, table):
+        if table is None or trained is None or not _are_rows(rows, trained, table):
             raise UserError(f"cannot read weights from {path}: token_embedding.rows are not rows")
         state["token_embedding.weight"] = _spread_rows(trained, rows, len(table))
     state = _converted(model, state)

@@ -52,9 +52,10 @@ class TextTower:
         self.model = model
         text = getattr(model, "text", None)
         self.module: Any = text if isinstance(text, nn.Module) else model
+        transformer: Any = getattr(self.module, "transformer", None)
         hugging_face = hasattr(self.module, "pooler") and hasattr(self.module, "config")
         if hugging_face:
-            self.embedding = self.module.transformer.get_input_embeddings()
+            self.embedding = transformer.get_input_embeddings()
             self.blocks: Any = ()
             self.length = None
         else:

@@ -37,8 +37,8 @@ class ImageTower:
                 "put: choose a vision transformer such as ViT-B/16 (MODEL.BACKBONE.NAME)"
             )
         self.blocks, self.before = list(blocks), before
-        norms = (m for m in blocks.modules() if hasattr(m, "normalized_shape"))
-        self.width = next(norms).normalized_shape[0]
+        norms: Any = (m for m in blocks.modules() if hasattr(m, "normalized_shape"))
+        self.width: int = next(norms).normalized_shape[0]
         self._try(name)
 
     @torch.no_grad()
