@@ -2,8 +2,9 @@
 
     python benchmarks/text_encoder.py [--json FILE] [--threads 2] [--rounds 3] [--case NAME ...]
 
-The text tower of ViT-B/16 (or the one a case names) with random weights. ``naive`` is what the CoOp codebase does: all 77
-tokens of every class through every layer, one pass per image where prompts depend on the image.
+The text tower of ViT-B/16, or of the model in a case's name, with random weights. ``naive`` is what
+the CoOp codebase does: all tokens of every class through every layer, one pass per image where
+prompts depend on the image.
 Every row is measured in a process of its own; memory is what the pass adds to it. The matrix rate
 is that of one large matrix product, measured there as well: no encoder can be faster.
 """

@@ -49,5 +49,5 @@ def _row(name: str) -> list[str]:
     missing = hugging_face and importlib.util.find_spec("transformers") is None
     needs = "transformers" + (" (not installed)" if missing else "") if hugging_face else ""
     tags = open_clip.list_pretrained_tags_by_model(OPENAI_NAMES.get(name, name))
-    way = f"{way}: {reason}" if reason else way
-    return [name, way, str(size), str(text.get("context_length", 77)), needs, ", ".join(tags)]
+    shown = f"{way}: {reason}" if reason else way
+    return [name, shown, str(size), str(text.get("context_length", 77)), needs, ", ".join(tags)]

@@ -312,7 +312,7 @@ def _load_weights(name: str, model: Any, state: dict[str, Tensor], path: Path) -
     if (rows := state.pop("token_embedding.rows", None)) is not None:
         table = wanted.get("token_embedding.weight")
         trained = state.get("token_embedding.weight")
-        if table is None or not _are_rows(rows, trained, table):
+        if table is None or trained is None or not _are_rows(rows, trained, table):
             raise UserError(f"cannot read weights from {path}: token_embedding.rows are not rows")
         state["token_embedding.weight"] = _spread_rows(trained, rows, len(table))
     state = _converted(model, state)
@@ -350,9 +350,9 @@ def _converted(model: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
     return state
 
 
-def _are_rows(rows: Tensor, trained: Tensor | None, table: Tensor) -> bool:
+def _are_rows(rows: Tensor, trained: Tensor, table: Tensor) -> bool:
     """Whether rows [R] are different rows of a table, and there are vectors [R, d] for them."""
-    if trained is None or rows.is_floating_point() or rows.dtype == torch.bool or rows.dim() != 1:
+    if rows.is_floating_point() or rows.dtype == torch.bool or rows.dim() != 1:
         return False
     inside = len(rows) > 0 and int(rows.min()) >= 0 and int(rows.max()) < len(table)
     fits = trained.shape == (len(rows), table.shape[1]) and trained.is_floating_point()

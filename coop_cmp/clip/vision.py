@@ -37,8 +37,8 @@ class ImageTower:
                 "put: choose a vision transformer such as ViT-B/16 (MODEL.BACKBONE.NAME)"
             )
         self.blocks, self.before = list(blocks), before
-        norms = (m for m in blocks.modules() if hasattr(m, "normalized_shape"))
-        self.width = next(norms).normalized_shape[0]
+        norms: Any = (m for m in blocks.modules() if hasattr(m, "normalized_shape"))
+        self.width: int = next(norms).normalized_shape[0]
         self._try(name)
 
     @torch.no_grad()
@@ -46,7 +46,7 @@ class ImageTower:
         """Refuse a tower that cannot do with one token more, or does not see it."""
         size = self.visual.image_size
         pair = (size, size) if isinstance(size, int) else tuple(size)
-        like = next(self.visual.parameters())
+        like = next(p for p in self.visual.parameters() if p.dim() == 4)  # of the patches
         image = torch.zeros(1, 3, *pair, device=like.device, dtype=like.dtype)
         token = 10 * torch.ones(1, self.width, device=like.device)
         try:
