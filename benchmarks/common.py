@@ -16,7 +16,7 @@ from typing import Any
 
 import open_clip
 import torch
-from open_clip.model import CLIP
+from open_clip.model import CLIP, CustomTextCLIP
 from tabulate import tabulate
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -24,6 +24,7 @@ from coop_cmp.files import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # of a clone that is not installed
+VOCABULARY = 49408
 SMALL_TEXT = {"width": 64, "heads": 2, "layers": 2}
 
 
@@ -63,7 +64,9 @@ def random_clip(name: str, small: bool = False, image_tower: bool = True) -> Any
     if small or not image_tower:
         config["vision_cfg"] = {"image_size": 32, "patch_size": 16, "width": 64, "layers": 1}
     torch.manual_seed(0)
-    model = CLIP(**config, quick_gelu=True)
+    config["text_cfg"]["vocab_size"] = VOCABULARY  # CLIP's tokenizer serves all
+    kind = CustomTextCLIP if config.pop("custom_text", False) else CLIP
+    model = kind(**{"quick_gelu": True, **config})
     return model.eval().requires_grad_(False)
 
 

@@ -2,8 +2,9 @@
 
     python benchmarks/text_encoder.py [--json FILE] [--threads 2] [--rounds 3] [--case NAME ...]
 
-The text tower of ViT-B/16 with random weights. ``naive`` is what the CoOp codebase does: all 77
-tokens of every class through every layer, one pass per image where prompts depend on the image.
+The text tower of ViT-B/16, or of the model in a case's name, with random weights. ``naive`` is what
+the CoOp codebase does: all tokens of every class through every layer, one pass per image where
+prompts depend on the image.
 Every row is measured in a process of its own; memory is what the pass adds to it. The matrix rate
 is that of one large matrix product, measured there as well: no encoder can be faster.
 """
@@ -62,6 +63,7 @@ class Case:
     depth: int = 1
     gradients: bool = True
     ways: tuple[str, ...] = WAYS
+    model: str = "ViT-B-16"
 
 
 CASES = {
@@ -72,6 +74,9 @@ CASES = {
     "ProDA, 4 prompts, 50 classes": Case(50, groups=4),
     "MaPLe, 9 layers": Case(100, n_ctx=2, depth=9),
     "CoOp, 1,000 classes, forward": Case(1000, gradients=False),
+    "CoOp, EVA02-B-16": Case(100, model="EVA02-B-16"),
+    # Its tokens see later ones: every token of all 64 is computed, in both ways.
+    "CoOp, ViT-B-16-SigLIP": Case(100, model="ViT-B-16-SigLIP"),
     # The naive pass would keep about 40 GB of activations.
     "CoOp, 1,000 classes": Case(1000, ways=("shared",)),
 }
@@ -81,21 +86,20 @@ def make_pass(
     case: Case, way: str, small: bool, device: str = "cpu"
 ) -> tuple[Callable[[], list[Tensor]], int]:
     """A pass that returns normalised features and gradients, and its number of tokens."""
-    model = random_clip("ViT-B-16", small, image_tower=False).to(device)
-    tokenizer = open_clip.get_tokenizer("ViT-B-16")
+    model = random_clip(case.model, small, image_tower=False).to(device)
     encoder = TextEncoder(model, way)  # type: ignore[arg-type]
+    length = encoder.tower.length or 0
+    tokenizer = open_clip.SimpleTokenizer(context_length=length)
     names = class_names(case.classes)
     layout = context_layout(names, tokenizer, case.n_ctx, case.position, case.own)
     lead = (case.groups,) if case.groups else (case.classes,) if case.own else ()
     generator = torch.Generator().manual_seed(1)
     shapes = [(*lead, case.n_ctx, encoder.width)]
-    shapes += [(case.n_ctx, encoder.width)] * (
-        min(case.depth, len(model.transformer.resblocks)) - 1
-    )
+    shapes += [(case.n_ctx, encoder.width)] * (min(case.depth, len(encoder.tower.blocks)) - 1)
     learned = [(0.02 * torch.randn(shape, generator=generator)).to(device) for shape in shapes]
     learned = [tensor.requires_grad_(case.gradients) for tensor in learned]
     context, *deep = learned
-    mixture = torch.randn(case.classes, model.text_projection.shape[1], generator=generator)
+    mixture = torch.randn(case.classes, encoder.tower.embed_dim, generator=generator)
     mixture = mixture.to(device)
 
     def run() -> list[Tensor]:
@@ -108,8 +112,7 @@ def make_pass(
         return [features.detach(), *(tensor.grad for tensor in learned)]  # type: ignore[misc]
 
     prompts = max(1, case.groups)
-    length = len(model.positional_embedding)
-    tokens = prompts * (layout.n_tokens if way == "shared" else case.classes * length)
+    tokens = prompts * (layout.n_tokens if encoder.kind == "shared" else case.classes * length)
     return run, tokens
 
 

@@ -44,10 +44,10 @@ def _row(name: str) -> list[str]:
     config = model_config(name)
     text: dict[str, Any] = config.get("text_cfg", {})
     size = config.get("vision_cfg", {}).get("image_size", 224)
-    planned, reason = planned_way(config)
+    way, reason = planned_way(config)
     hugging_face = text.get("hf_model_name") or text.get("hf_tokenizer_name")
     missing = hugging_face and importlib.util.find_spec("transformers") is None
     needs = "transformers" + (" (not installed)" if missing else "") if hugging_face else ""
     tags = open_clip.list_pretrained_tags_by_model(OPENAI_NAMES.get(name, name))
-    way = f"{planned}: {reason}" if reason else planned
-    return [name, way, str(size), str(text.get("context_length", 77)), needs, ", ".join(tags)]
+    shown = f"{way}: {reason}" if reason else way
+    return [name, shown, str(size), str(text.get("context_length", 77)), needs, ", ".join(tags)]

@@ -350,9 +350,9 @@ def _converted(model: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
     return state
 
 
-def _are_rows(rows: Tensor, trained: Tensor | None, table: Tensor) -> bool:
+def _are_rows(rows: Tensor, trained: Tensor, table: Tensor) -> bool:
     """Whether rows [R] are different rows of a table, and there are vectors [R, d] for them."""
-    if trained is None or rows.is_floating_point() or rows.dtype == torch.bool or rows.dim() != 1:
+    if rows.is_floating_point() or rows.dtype == torch.bool or rows.dim() != 1:
         return False
     inside = len(rows) > 0 and int(rows.min()) >= 0 and int(rows.max()) < len(table)
     fits = trained.shape == (len(rows), table.shape[1]) and trained.is_floating_point()

@@ -50,12 +50,14 @@ class TextTower:
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        text = getattr(model, "text", None)
-        self.module: Any = text if isinstance(text, nn.Module) else model
-        transformer: Any = getattr(self.module, "transformer", None)
+        text: Any = getattr(model, "text", None)
+        self.module: Any = model
+        if isinstance(text, nn.Module):
+            self.module = text
         hugging_face = hasattr(self.module, "pooler") and hasattr(self.module, "config")
+        self.embedding: Any
         if hugging_face:
-            self.embedding = transformer.get_input_embeddings()
+            self.embedding = self.module.transformer.get_input_embeddings()
             self.blocks: Any = ()
             self.length = None
         else:

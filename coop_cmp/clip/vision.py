@@ -46,7 +46,7 @@ class ImageTower:
         """Refuse a tower that cannot do with one token more, or does not see it."""
         size = self.visual.image_size
         pair = (size, size) if isinstance(size, int) else tuple(size)
-        like = next(self.visual.parameters())
+        like = next(p for p in self.visual.parameters() if p.dim() == 4)  # of the patches
         image = torch.zeros(1, 3, *pair, device=like.device, dtype=like.dtype)
         token = 10 * torch.ones(1, self.width, device=like.device)
         try:
