@@ -73,14 +73,14 @@ real step, our engine | real step, upstream Dassl | `--fast` |
 
 def kept(file: Path, command: list[str], known: bool, **where: Any) -> str:
     """Return what a command prints, from a file if it ran before; nothing if it may not run."""
-    if known and not file.exists():
-        return ""
-    if not file.exists() or not file.read_text():
+    text = file.read_text() if file.exists() else ""
+    if not text and not known:
         done = subprocess.run(command, capture_output=True, text=True, check=False, **where)
         file.parent.mkdir(parents=True, exist_ok=True)
         shown = done.stdout if "--check" in command else f"{done.stdout}\nexit {done.returncode}\n"
-        file.write_text(shown + done.stderr * (done.returncode != 0))
-    return file.read_text()
+        text = shown + done.stderr * (done.returncode != 0)
+        file.write_text(text)
+    return text
 
 
 def step(arguments: list[str]) -> int:
@@ -199,7 +199,8 @@ def main() -> None:
     if sys.argv[1:2] == ["--step"]:
         sys.exit(step(sys.argv[2:]))
     args = parser.parse_args()
-    prepare(args.folder.resolve())
+    if not args.known:
+        prepare(args.folder.resolve())
     rows, missing = [], []
     for (repository, commit, part), trainers in CHECKOUTS.items():
         name = repository.partition("/")[2]
