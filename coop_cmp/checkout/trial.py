@@ -153,7 +153,7 @@ def watch(trial: Trial, image_layers: int | None = None) -> None:
 
     folder, pets = Path(trial.folder), Path("configs", "datasets", "oxford_pets.yaml")
     fill = {"dataset_config_file": str(pets) if pets.exists() else "", "seed": "1"}
-    fill["config_file"] = [*_settings_files(split_trainer(trial.trainer)[0]), ""][trial.file]
+    fill["config_file"] = [*settings_files(split_trainer(trial.trainer)[0]), ""][trial.file]
     force = {"output_dir": str(folder / "output"), "no_feature_store": True}
 
     def parsing(parse: Callable[..., Any]) -> Callable[..., Any]:
@@ -216,11 +216,12 @@ def _digest(trainer: Any) -> str:
     return digest.hexdigest() if trainer._models else ""
 
 
-def _settings_files(trainer: str) -> list[str]:
-    """Find a trainer's settings files below ``configs``, those for ViT-B/16 first."""
+def settings_files(trainer: str, home: Path = Path()) -> list[str]:
+    """Find a trainer's settings files below a checkout's ``configs``, those for ViT-B/16 first."""
 
     def is_its(name: str) -> bool:
         return name.lower().replace("_", "") == trainer.lower().replace("_", "")
 
-    files = [f for f in Path().glob("configs/**/*.yaml") if is_its(f.parent.name) or is_its(f.stem)]
+    files = [f.relative_to(home) for f in home.glob("configs/**/*.yaml")]
+    files = [f for f in files if is_its(f.parent.name) or is_its(f.stem)]
     return [str(f) for f in sorted(files, key=lambda f: ("vit_b16" not in f.name, f))]
