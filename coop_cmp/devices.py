@@ -25,6 +25,8 @@ def choose_device(cfg: Any) -> torch.device:
     name = cfg.DEVICE or _best(cfg.USE_CUDA)
     try:
         device = torch.device(name)
+        if device.type == "meta":
+            raise RuntimeError("its tensors hold no numbers")
         torch.zeros(1, device=device)
         if device.type == "mps":
             check_attention(device)

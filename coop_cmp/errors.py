@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import re
 from collections.abc import Iterable
 
 USER_ERROR = 2  # exit code after an error of the user
@@ -40,19 +41,24 @@ class DataError(UserError):
 
 
 def one_line(error: BaseException) -> str:
-    """Return the file and reason of a system error, or the last line of any other.
+    """Return the file and reason of a system error, or the message of any other in one line.
 
-    An error of a loader process arrives wrapped in its traceback, and its last line is the message.
+    An error of a loader process arrives wrapped in its traceback, at whose end is the message.
     """
     if isinstance(error, OSError) and error.strerror:
         file = f"{error.filename}: " if error.filename else ""
-        return f"{file}{error.strerror}"
-    lines = str(error).strip().splitlines()
-    return lines[-1].strip() if lines else type(error).__name__
+        return " ".join(f"{file}{error.strerror}".split())
+    text = str(error)
+    if wrapped := re.match(r"Caught \w+ in .*\nOriginal Traceback", text):
+        ends = list(re.finditer(r"^[\w.]+: ", text[wrapped.end() :], re.MULTILINE))
+        text = text[wrapped.end() + ends[-1].end() :] if ends else text
+    return " ".join(text.split()) or type(error).__name__
 
 
 def closest(name: str, known: Iterable[str]) -> str:
     """Return a hint such as ``; did you mean "CoOp"?``, or nothing when no known name is near."""
     by_lower = {k.lower(): k for k in known}
-    matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
-    return f'; did you mean "{by_lower[matches[0]]}"?' if matches else ""
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=8, cutoff=0.5)
+    # Letters in another order are the likeliest slip.
+    same = [match for match in matches if sorted(match) == sorted(name.lower())]
+    return f'; did you mean "{by_lower[(same or matches)[0]]}"?' if matches else ""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
 import platform
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from coop_cmp.errors import UserError
 
 
 @contextmanager
@@ -62,8 +66,32 @@ def is_running(process: int) -> bool:
     return True
 
 
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """Return the content of a file; refuse pipes and devices, which may block or never end.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+    return Path(path).read_bytes()
+
+
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Write ``value`` as readable JSON, atomically; NaN and infinity are refused."""
     text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
     with atomic_write(path) as file:
-        file.write((text + "\n").encode())
+        # Bytes of a path that are not UTF-8 become escapes, which JSON reads back as they were.
+        file.write((text + "\n").encode(errors="backslashreplace"))
+
+
+def resolved(path: str | os.PathLike[str], option: str) -> Path:
+    """Return the absolute path that a user's path stands for, without ``~`` and links.
+
+    Raises:
+        UserError: ``~name`` is nobody's home, or links lead in a circle; names the option.
+    """
+    try:
+        return Path(path).expanduser().resolve()
+    except (RuntimeError, OSError) as error:
+        raise UserError(f"{option} {path}: not a usable path ({error})") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -207,11 +207,17 @@ class ClassFolderDataset(SplitFileDataset):
     def new_split(self) -> Split:
         """Split each class into 50 % training, 20 % validation and 30 % test images."""
         folders = [f for f in list_folders(self.image_dir) if f not in self.ignored]
-        items = [
-            (f"{folder}/{name}", label, self.renamed.get(folder, folder))
-            for label, (folder, names) in enumerate(
-                list_images(self.image_dir, folders, self.dataset_dir).items()
-            )
-            for name in names
-        ]
-        return split_by_class(items, 0.5, 0.2)
+        return split_folders(self.image_dir, folders, self.dataset_dir, self.renamed)
+
+
+def split_folders(
+    image_dir: str, folders: Sequence[str], cache_dir: str, renamed: Mapping[str, str]
+) -> Split:
+    """Split each class folder into 50 % training, 20 % validation and 30 % test images."""
+    listed = list_images(image_dir, folders, cache_dir)
+    items = [
+        (f"{folder}/{name}", label, renamed.get(folder, folder))
+        for label, (folder, names) in enumerate(listed.items())
+        for name in names
+    ]
+    return split_by_class(items, 0.5, 0.2)

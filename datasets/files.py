@@ -14,7 +14,7 @@ import numpy as np
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
 
-from .splits import file_names
+from .splits import check_name, file_names
 
 CACHE = "file_list.json"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
@@ -30,6 +30,8 @@ def list_folders(parent: str | os.PathLike[str]) -> list[str]:
         raise UserError(f"no folder {parent}; see docs/datasets.md for the layout") from None
     if not names:
         raise UserError(f"no class folders in {parent}; see docs/datasets.md for the layout")
+    for name in names:
+        check_name(name, parent)
     return names
 
 
@@ -92,7 +94,10 @@ def _stamp(path: str) -> int:
 
 def _scan(path: str) -> str:
     names = (n for n in file_names(path) if not n.startswith("."))
-    return "/".join(sorted(n for n in names if n.lower().endswith(IMAGE_SUFFIXES)))
+    images = sorted(n for n in names if n.lower().endswith(IMAGE_SUFFIXES))
+    for name in images:
+        check_name(name, path)
+    return "/".join(images)
 
 
 def _read_cache(path: Path) -> dict[str, tuple[int, str]]:

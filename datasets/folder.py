@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,39 +11,39 @@ from dassl.data.datasets import DATASET_REGISTRY
 
 from coop_cmp.errors import UserError
 
-from .base import ClassFolderDataset
+from .base import FewShotDataset, data_folder, split_folders
 from .files import list_folders, list_images, store
-from .splits import PARTS, Split, check_split, read_split, to_json
+from .splits import PARTS, Split, check_files, check_split, read_split, to_json
+
+SPLIT_FILE = "split.json"
+WRITTEN = "split_fewshot"  # the folder that runs write, among the class folders
 
 
 @DATASET_REGISTRY.register()
-class ImageFolder(ClassFolderDataset):
+class ImageFolder(FewShotDataset):
     """DATASET.ROOT holds ``train/<class>/``, ``test/<class>/`` and perhaps ``val/<class>/``, or
     ``<class>/`` folders and a ``split.json`` in the format of the CoOp codebase.
 
     Labels follow the ASCII order of the class folders; DATASET.CLASSNAMES names them in that order,
     otherwise they are called like the folders.
+
+    Attributes:
+        digest: of all images and the split; other images are another data set.
     """
 
-    split_file = "split.json"
-    ignored = ("split_fewshot",)
-    _listed = False
+    digest: str
 
     def read(self, cfg: Any) -> Split:
         """Read ``split.json``, list the folders, or split them where that is asked for."""
-        split_path = Path(self.dataset_dir, self.split_file)
-        if split_path.is_file():
-            return read_split(split_path)
-        if all(Path(self.dataset_dir, part).is_dir() for part in ("train", "test")):
-            return self._list_parts()
-        if not getattr(cfg.DATASET, "ALLOW_NEW_SPLIT", False):
-            raise UserError(
-                f"{self.dataset_dir} needs folders train/ and test/ (and perhaps val/), or a file "
-                "split.json; DATASET.ALLOW_NEW_SPLIT True makes split.json from class folders"
-            )
-        split = self.new_split()
-        store(split_path, to_json(split._asdict()))
+        split = read_folder(self.dataset_dir, getattr(cfg.DATASET, "ALLOW_NEW_SPLIT", False))
+        self.digest = split_digest(self.dataset_dir, split)
+        file = Path(self.dataset_dir, SPLIT_FILE)
+        if not file.is_file() and not has_parts(self.dataset_dir):
+            store(file, to_json(split._asdict()))
         return split
+
+    def check(self, split: Split) -> None:
+        """Nothing is left to check: :func:`read_folder` has done it."""
 
     def select(self, cfg: Any, split: Split) -> Split:
         """Name the classes, then choose images as everywhere."""
@@ -63,37 +65,86 @@ class ImageFolder(ClassFolderDataset):
             "name the classes apart with DATASET.CLASSNAMES"
         )
 
-    def check(self, split: Split) -> None:
-        """Refuse what is wrong in the lists; files that were just listed are there."""
-        if self._listed:
-            check_split(split, self.dataset_dir)
-            return
-        try:
-            super().check(split)
-        except UserError as error:
-            file = Path(self.dataset_dir, self.split_file)
-            raise UserError(f"{error}; without {file} the images would be split anew") from error
+    def image_name(self, impath: str) -> str:
+        """Who an image is: the same file name in another folder is another image."""
+        return f"{self.digest}/{os.path.relpath(impath, self.image_dir)}"
 
-    def _list_parts(self) -> Split:
-        self._listed = True
-        classes = list_folders(Path(self.dataset_dir, "train"))
-        folders = {"train": classes, "val": [], "test": []}
-        for part in ("val", "test"):
-            if Path(self.dataset_dir, part).is_dir():
-                folders[part] = list_folders(Path(self.dataset_dir, part))
-            strange = sorted(set(folders[part]) - set(classes))
-            if strange:
-                raise UserError(f"{self.dataset_dir}/{part}: no class {strange[0]!r} in train/")
-        paths = [f"{part}/{folder}" for part in PARTS for folder in folders[part]]
-        files = list_images(self.image_dir, paths, self.dataset_dir)
-        label = {folder: index for index, folder in enumerate(classes)}
-        return Split(
-            *(
-                [
-                    (f"{part}/{folder}/{name}", label[folder], folder)
-                    for folder in folders[part]
-                    for name in files[f"{part}/{folder}"]
-                ]
-                for part in PARTS
-            )
+
+def folder_digest(cfg: Any) -> str:
+    """Return the digest of the images and the split of DATASET.ROOT; no ``split.json`` is made."""
+    folder = data_folder(cfg, "")
+    new_split = getattr(cfg.DATASET, "ALLOW_NEW_SPLIT", False)
+    return split_digest(folder, read_folder(folder, new_split))
+
+
+def split_digest(folder: str, split: Split) -> str:
+    """Return a digest of the images of a split: path, size, label and list of each."""
+    digest = hashlib.sha256()
+    for part, items in zip(PARTS, split, strict=True):
+        for path, label, name in items:
+            size = os.path.getsize(os.path.join(folder, path))
+            digest.update(f"{part}\0{path}\0{size}\0{label}\0{name}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def has_parts(folder: str) -> bool:
+    """Whether the images lie in ``train/`` and ``test/``."""
+    return all(Path(folder, part).is_dir() for part in ("train", "test"))
+
+
+def read_folder(folder: str, new_split: bool) -> Split:
+    """Return all images of a folder by ``split.json``, by ``train/`` and ``test/``, or split anew.
+
+    Args:
+        folder: DATASET.ROOT.
+        new_split: Whether class folders without a split may be split.
+
+    Raises:
+        UserError: Images are missing, or no split can be found.
+    """
+    file = Path(folder, SPLIT_FILE)
+    if file.is_file():
+        split = read_split(file)
+        try:
+            check_split(split, folder)
+            check_files(folder, (item for part in split for item in part))
+        except UserError as error:
+            raise UserError(f"{error}; without {file} the images would be split anew") from error
+        return split
+    if has_parts(folder):
+        split = list_parts(folder)
+    elif new_split:
+        classes = [name for name in list_folders(folder) if name != WRITTEN]
+        split = split_folders(folder, classes, folder, {})
+    else:
+        raise UserError(
+            f"{folder} needs folders train/ and test/ (and perhaps val/), or a file split.json; "
+            "DATASET.ALLOW_NEW_SPLIT True makes split.json from class folders"
         )
+    check_split(split, folder)
+    return split
+
+
+def list_parts(folder: str) -> Split:
+    """List the class folders in ``train/``, ``val/`` and ``test/``."""
+    classes = list_folders(Path(folder, "train"))
+    folders: dict[str, list[str]] = {"train": classes, "val": [], "test": []}
+    for part in ("val", "test"):
+        if Path(folder, part).is_dir():
+            folders[part] = list_folders(Path(folder, part))
+        strange = sorted(set(folders[part]) - set(classes))
+        if strange:
+            raise UserError(f"{folder}/{part}: no class {strange[0]!r} in train/")
+    paths = [f"{part}/{name}" for part in PARTS for name in folders[part]]
+    files = list_images(folder, paths, folder)
+    label = {name: index for index, name in enumerate(classes)}
+    return Split(
+        *(
+            [
+                (f"{part}/{name}/{file}", label[name], name)
+                for name in folders[part]
+                for file in files[f"{part}/{name}"]
+            ]
+            for part in PARTS
+        )
+    )

@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from pathlib import Path
 from typing import Any
 
+import open_clip
 import yaml
+from dassl.config import get_cfg_default
 
+from coop_cmp.clip.prompts import template_layout
 from coop_cmp.config import read
+from coop_cmp.config.resolve import extend_cfg, read_file
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
 
 from .files import IMAGE_SUFFIXES
+from .folder import WRITTEN
+from .splits import check_name
 
 TEMPLATE = "a photo of a {}."
 FEWEST = 4  # images of a class that can be split into training, validation and test
 
 
 def own_name(folder: Path) -> str:
-    """Return the name of a folder as a data set."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", folder.expanduser().resolve().name).strip("-.")
+    """Return the name of a folder as a data set, which is also the name of its runs' directory.
+
+    A name that would look like an option, a hidden file or a word of the command line, or that a
+    terminal cannot show, is changed and gets a digest, so that no two folders' names collide.
+    """
+    name = folder.expanduser().resolve().name
+    safe = re.sub(r"^[-.]|[\x00-\x1f\x7f\ud800-\udfff]", "_", name) or "_"
+    if name == safe != "all":
+        return name
+    return f"{safe}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:8]}"
 
 
 def add_folder(folder: Path, config: Path, template: str = "", names: str = "") -> None:
     """Write the config file of a folder of images, and print how its classes are called.
 
     The file can be edited; it is written again only if a template or names are given, or if the
-    folder has moved.
+    folder has moved, and keeps the other settings in it.
 
     Args:
         folder: Class folders, or ``train`` and ``test`` (and ``val``) above them.
@@ -40,19 +55,30 @@ def add_folder(folder: Path, config: Path, template: str = "", names: str = "") 
         UserError: It has no class folders, or too few images.
     """
     folder = folder.expanduser().resolve()
+    check_name(str(folder), folder.parent)
     classes = class_folders(folder)
-    node = _read(config)
-    if node and Path(node["ROOT"]).exists() and node["ROOT"] != str(folder):
+    tree, known = _read(config)
+    root = known.get("ROOT") or str(folder)
+    if root != str(folder) and Path(root).exists():
         raise UserError(
-            f"{config} is of another folder, {node['ROOT']}; rename yours or choose another output"
+            f"{config} is of another folder, {root}; rename yours or choose another output"
         )
-    if template or not node:
-        node["TEMPLATE"] = read("DATASET.TEMPLATE", template or TEMPLATE, "--template")
-    if names or not node.get("CLASSNAMES"):
-        node["CLASSNAMES"] = read_names(Path(names), classes) if names else []
-    node |= {"NAME": "ImageFolder", "ROOT": str(folder), "ALLOW_NEW_SPLIT": True}
-    with atomic_write(config) as file:
-        file.write(yaml.safe_dump({"DATASET": node}, allow_unicode=True).encode())
+    defaults = {"TEMPLATE": TEMPLATE, "CLASSNAMES": [], "ALLOW_NEW_SPLIT": True}
+    node = {**defaults, **known, "NAME": "ImageFolder", "ROOT": str(folder)}
+    if template:
+        node["TEMPLATE"] = read("DATASET.TEMPLATE", template, "--template")
+    if names:
+        node["CLASSNAMES"] = read_names(Path(names), classes)
+    if len(node["CLASSNAMES"]) not in (0, len(classes)):
+        raise UserError(
+            f"{config}: DATASET.CLASSNAMES must name the {len(classes)} classes of {folder}, got "
+            f"{len(node['CLASSNAMES'])} names"
+        )
+    # A prompt that is too long is refused before it is stored.
+    template_layout(node["TEMPLATE"], node["CLASSNAMES"] or classes, open_clip.tokenize)
+    if node != known:
+        with atomic_write(config) as file:
+            file.write(yaml.safe_dump({**tree, "DATASET": node}, allow_unicode=True).encode())
     print(describe(config, classes, node["CLASSNAMES"], node["TEMPLATE"]))
 
 
@@ -69,8 +95,10 @@ def class_folders(folder: Path) -> list[str]:
         )
     for place in parts or [folder]:
         for name in _folders(place):
-            files = (place / name).iterdir()
-            count = sum(file.suffix.lower() in IMAGE_SUFFIXES for file in files)
+            files = [f.name for f in (place / name).iterdir() if f.suffix.lower() in IMAGE_SUFFIXES]
+            for file in files:
+                check_name(file, place / name)
+            count = len(files)
             if count < (1 if parts else FEWEST):
                 few = (
                     f"only {count} images, of which a split cannot be made"
@@ -84,7 +112,11 @@ def class_folders(folder: Path) -> list[str]:
 def read_names(path: Path, classes: list[str]) -> list[str]:
     """The names of the class folders, from a file with ``<class folder> <name>`` lines."""
     found: dict[str, str] = {}
-    for line in filter(None, map(str.strip, path.read_text(encoding="utf-8").splitlines())):
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"--names {path}: not a text file in UTF-8 ({error.reason})") from error
+    for line in filter(None, map(str.strip, text.splitlines())):
         fitting = [folder for folder in classes if line.startswith((f"{folder} ", f"{folder}\t"))]
         if not fitting:
             raise UserError(f"{path}: {line!r} does not begin with a class folder and a blank")
@@ -110,15 +142,28 @@ def describe(config: Path, classes: list[str], names: list[str], template: str) 
 
 
 def _folders(place: Path) -> list[str]:
+    """The class folders; none is an error that :func:`class_folders` tells with more words."""
     with os.scandir(place) as entries:
         names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
-    return [name for name in names if name != "split_fewshot"]  # which runs write
+    for name in names:
+        check_name(name, place)
+    return [name for name in names if name != WRITTEN]
 
 
-def _read(config: Path) -> dict[str, Any]:
+def _read(config: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The content of the config file, and of its node DATASET; every key and value is checked."""
+    if not os.path.lexists(config):
+        return {}, {}
+    if not config.is_file():
+        raise UserError(f"{config}: not a file; remove it, and it is written anew")
     try:
-        return dict(yaml.safe_load(config.read_text(encoding="utf-8"))["DATASET"])
-    except FileNotFoundError:
-        return {}
-    except (yaml.YAMLError, TypeError, KeyError) as error:
-        raise UserError(f"{config}: not the settings of a data set ({error}); remove it") from error
+        cfg = get_cfg_default()
+        extend_cfg(cfg)
+        settings = read_file(cfg, str(config))
+    except UserError as error:
+        raise UserError(f"{error}; correct the file or remove it") from error
+    if (name := settings.get("DATASET.NAME", "ImageFolder")) != "ImageFolder":
+        raise UserError(f"{config}: DATASET.NAME must be ImageFolder, got {name!r}")
+    own = [key for key in settings if key.startswith("DATASET.")]
+    tree = yaml.safe_load(config.read_text(encoding="utf-8")) or {}
+    return tree, {key.removeprefix("DATASET."): settings[key] for key in own}

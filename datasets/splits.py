@@ -6,6 +6,7 @@ split files of the CoOp codebase store it; nothing here opens an image.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,7 @@ from coop_cmp.errors import UserError
 
 Item = tuple[str, int, str]
 PARTS = ("train", "val", "test")
+NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 class Split(NamedTuple):
@@ -31,7 +33,7 @@ def read_split(path: str | os.PathLike[str]) -> Split:
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         return Split(*([(str(p), y, str(name)) for p, y, name in content[part]] for part in PARTS))
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UserError(
             f"{path} is not a split file (train, val and test lists of [path, label, class name]): "
             f"{type(error).__name__}: {error}; download it again, see docs/datasets.md"
@@ -59,6 +61,8 @@ def check_split(split: Split, source: str) -> None:
         for path, label, name in items:
             if os.path.isabs(path) or ".." in path.replace("\\", "/").split("/"):
                 raise UserError(f"{source}: {part} entry {path!r} leaves the data folder: refused")
+            check_name(path, source)
+            check_name(name, source)
             if type(label) is not int or label < 0:
                 raise UserError(
                     f"{source}: label of {part} entry {path!r} must be a whole number from 0, "
@@ -82,6 +86,23 @@ def check_split(split: Split, source: str) -> None:
         )
 
 
+def check_name(name: str, source: str | os.PathLike[str]) -> None:
+    """Refuse a name that other programs, records or prompts cannot hold.
+
+    Args:
+        name: of a file, a folder or a class.
+        source: where it is, named in the message.
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise UserError(
+            f"{os.fspath(source)!a}: the name {name!a} is not UTF-8; rename it"
+        ) from None
+    if "\0" in name or not name.strip():
+        raise UserError(f"{source}: {name!r} is no name; rename it")
+
+
 def file_names(folder: str) -> set[str]:
     """Names of the files in a folder; a pipe or a device, which could block a reader, is none."""
     with os.scandir(folder) as entries:
@@ -97,7 +118,9 @@ def check_files(image_dir: str, items: Iterable[Item]) -> None:
         if folder not in listings:
             try:
                 listings[folder] = file_names(os.path.join(image_dir, folder))
-            except (FileNotFoundError, NotADirectoryError):
+            except OSError as error:
+                if error.errno not in NO_FOLDER:
+                    raise
                 listings[folder] = set()
         if name not in listings[folder]:
             missing.append(path)

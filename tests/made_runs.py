@@ -13,7 +13,7 @@ from coop_cmp.metrics import Samples, calibration_report
 from coop_cmp.runs import Identity, Outcomes, write_outcomes, write_predictions, write_results
 from coop_cmp.runs.identity import RUN_FILE, Training
 from coop_cmp.runs.project import Project
-from coop_cmp.runs.records import REQUIRED_METRICS, image_numbers, images_digest
+from coop_cmp.runs.records import REQUIRED_METRICS, image_numbers, images_digest, labels_digest
 from coop_cmp.runs.run import Run, is_zero_shot
 
 SETTINGS = {
@@ -75,9 +75,14 @@ def write_run(
     samples = Samples(logits, labels, from_logits=True)
     values = (samples.labels, samples.predicted, samples.confidence, samples.nll)
     write_json(folder / RUN_FILE, identity.as_record())
-    write_predictions(folder / "predictions.npz", logits, labels, list(classnames), text_features)
-    write_outcomes(folder / "outcomes.npz", Outcomes(images, *map(np.asarray, values)))
-    fields = {"images": images_digest(images), "metrics": metrics, **fields}
+    classnames, outcomes = list(classnames), Outcomes(images, *map(np.asarray, values))
+    path = folder / "predictions.npz"
+    files = {
+        "predictions.npz": write_predictions(path, logits, labels, classnames, text_features),
+        "outcomes.npz": write_outcomes(folder / "outcomes.npz", outcomes),
+    }
+    digests = {"images": images_digest(images), "labels": labels_digest(labels, classnames)}
+    fields = {**digests, "files": files, "metrics": metrics, **fields}
     write_results(folder / "results.json", record_of(identity, **fields))
     return folder
 

@@ -43,6 +43,18 @@ def mass_groups(pairs: list[Pair], n_bins: int) -> list[list[Pair]]:
     return [[ordered[i] for i in part] for part in np.array_split(np.arange(len(pairs)), n_bins)]
 
 
+def whole_groups(pairs: list[Pair], n_bins: int) -> list[list[Pair]]:
+    """The same, but equal confidences stay together, in the group of the first of them."""
+    groups: list[list[Pair]] = []
+    for part in mass_groups(pairs, n_bins):
+        seen = {value for group in groups for value, _ in group}
+        groups.append([pair for pair in part if pair[0] not in seen])
+        for pair in part:
+            if pair[0] in seen:
+                next(g for g in groups if pair[0] in dict(g)).append(pair)
+    return groups
+
+
 def gaps(groups: list[list[Pair]]) -> list[tuple[int, float, float]]:
     """(size, |mean first - mean second|, mean second) of the groups that are not empty."""
     rows = []
@@ -61,7 +73,8 @@ def plain_report(
     pairs = top_pairs(probs, labels)
     width = gaps(width_groups(pairs, n_bins, closed))
     mass = gaps(mass_groups(pairs, n_bins))
-    noise = [(size, gap**2 - acc * (1 - acc) / max(1, size - 1)) for size, gap, acc in mass]
+    whole = gaps(whole_groups(pairs, n_bins))
+    noise = [(size, gap**2 - acc * (1 - acc) / max(1, size - 1)) for size, gap, acc in whole]
     nll = -math.fsum(math.log(row[y]) for row, y in zip(probs, labels, strict=True)) / n
     confidence = math.fsum(c for c, _ in pairs) / n
     accuracy = math.fsum(a for _, a in pairs) / n

@@ -29,7 +29,7 @@ from coop_cmp.errors import UserError
 from coop_cmp.runs.identity import flatten, identify
 from coop_cmp.runs.store import lookup
 
-from .checkpoint import learned_digest, load_learned
+from .checkpoint import check_checkpoint, learned_digest, load_learned
 from .fit import Fit, gradient_ratio
 from .stored import FeatureTrainer
 from .trackers import RunWriter
@@ -208,7 +208,7 @@ class PromptTrainer(FeatureTrainer):
         self.optim = fused(self.make_optimizer()) if scaled else self.make_optimizer()
         self.sched = build_lr_scheduler(self.optim, cfg.OPTIM)
         self.register_model(self.folders[0], self.learner, self.optim, self.sched)
-        self.scaler = grad_scaler(scaled)
+        self.scaler = torch.amp.GradScaler("cuda", enabled=scaled)
 
     def before_training(self, clip: LoadedCLIP) -> None:
         """Hook: use the loaded model before anything is learned."""
@@ -265,12 +265,14 @@ class PromptTrainer(FeatureTrainer):
 
         ``wrong`` is the share of misclassified samples over all steps, on which alone the penalty
         acts, and ``accuracy`` that of the right ones in the last tenth of the epochs. ``gradient``,
-        at the frequency of prints, is what the term contributes, see :func:`gradient_ratio`.
+        at the frequency of prints and in every epoch, is what the term contributes, see
+        :func:`gradient_ratio`.
         """
         self.fit.add("wrong", 1 - accuracy / 100)
         if self.epoch >= self.max_epoch - max(1, self.max_epoch // 10):
             self.fit.add("accuracy", accuracy / 100)
-        if self.term_loss and (self.batch_idx + 1) % self.cfg.TRAIN.PRINT_FREQ == 0:
+        every = min(self.cfg.TRAIN.PRINT_FREQ, self.num_batches)
+        if self.term_loss and (self.batch_idx + 1) % every == 0:
             term = step.losses[self.term_loss]
             self.fit.add("gradient", gradient_ratio(term, step.logits, step.label))
 
@@ -292,6 +294,14 @@ class PromptTrainer(FeatureTrainer):
         if self.__dict__.get("_writer") is None:
             names = lookup(self.cfg, "LOGGER", ("tensorboard",))
             self._writer = RunWriter(names, log_dir, identify(flatten(self.cfg)).settings)
+
+    @property
+    def run(self) -> str:
+        """The digest of the run, which its checkpoints hold."""
+        return identify(flatten(self.cfg)).digest
+
+    def check_checkpoint(self, directory: str, fpath: str, checkpoint: Any) -> None:
+        check_checkpoint(fpath, checkpoint, directory)
 
     def before_step(self) -> None:
         """Hook: change the gradients before the optimiser uses them."""
@@ -348,7 +358,9 @@ class PromptTrainer(FeatureTrainer):
         if not directory:
             print("Note that load_model() is skipped as no pretrained model is given")
             return
-        load_learned(self.learner, directory, epoch, self.folders, self.unused)
+        # A run that continues one in another directory may have other settings, and its best model.
+        own = not self.cfg.RESUME
+        load_learned(self.learner, directory, epoch, self.folders, self.unused, own)
 
 
 def same_classes(text: Tensor, names: Sequence[str]) -> list[str]:
@@ -378,8 +390,3 @@ def fused(optim: torch.optim.Optimizer) -> torch.optim.Optimizer:
         for parameter in group["params"] if group.get("momentum") else ():
             made.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return made
-
-
-def grad_scaler(enabled: bool) -> Any:
-    """A gradient scaler, which does nothing unless enabled."""
-    return torch.amp.GradScaler("cuda", enabled=enabled)

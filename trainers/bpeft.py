@@ -141,7 +141,7 @@ class EvidentialPromptLearner(nn.Module):
         members = len(node.KL_WEIGHTS)
         self.ctx = nn.Parameter(random_context(clip, members, node.N_CTX))
         start = clip.model.logit_scale.detach().float() + torch.tensor(SCALE_SHARE).log()
-        self.log_scale = nn.Parameter(start.expand(members).clone())
+        self.log_scale = nn.Parameter(start.repeat(members))
         self.offset = nn.Parameter(torch.zeros(members))
         self.layout = context_layout(classnames, clip.tokenizer, node.N_CTX)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from coop_cmp.errors import UserError
 from coop_cmp.features.store import checksum, digest
+from coop_cmp.runs.identity import read_identity
 
 # Buffers that belong to a class list; the CoOp codebase stores them beside what was learned.
 CLASS_BOUND = ("token_prefix", "token_suffix", "token_midfix")
@@ -22,6 +24,7 @@ def load_learned(
     epoch: int | None,
     folders: tuple[str, ...],
     unused: tuple[str, ...] = (),
+    of_this_run: bool = True,
 ) -> None:
     """Load a learner's parameters, whatever class list they were learned on.
 
@@ -31,12 +34,14 @@ def load_learned(
         epoch: The epoch to load; None for the best one if there is one, else the last.
         folders: Names to look for in the directory, the first one found is taken.
         unused: Beginnings of names to leave out.
+        of_this_run: Refuse a checkpoint of another run than the directory's.
 
     Raises:
         UserError: There is no such checkpoint, or it is of another method or size.
     """
     path = _find(Path(directory), epoch, folders)
     checkpoint = load_checkpoint(str(path))
+    check_checkpoint(path, checkpoint, directory if of_this_run else None)
     state = _learned(checkpoint["state_dict"], unused)
     own = learner.state_dict()
     wrong = [k for k in own if k not in state or state[k].shape != own[k].shape]
@@ -47,7 +52,27 @@ def load_learned(
             f"{_shape(state, wrong[0])}, expected {_shape(own, wrong[0])}"
         )
     learner.load_state_dict(state)
-    print(f'Loaded "{path}" (epoch {checkpoint["epoch"]})')
+    print(f'Loaded "{path}" (epoch {checkpoint.get("epoch", "unknown")})')
+
+
+def check_checkpoint(path: str | Path, checkpoint: Any, directory: str | None) -> None:
+    """Refuse what is no checkpoint, or that of another run than the one in the directory.
+
+    Checkpoints of other codebases do not say of which run they are.
+    """
+    state = checkpoint.get("state_dict") if isinstance(checkpoint, Mapping) else None
+    if not isinstance(state, Mapping) or not all(isinstance(v, Tensor) for v in state.values()):
+        raise UserError(
+            f'"{path}" is no checkpoint: it has no "state_dict" of tensors; delete it, or choose '
+            "another directory"
+        )
+    identity = read_identity(directory) if directory else None
+    run = checkpoint.get("run")
+    if identity is not None and run not in (None, identity.digest):
+        raise UserError(
+            f'"{path}" is a checkpoint of another run than the one in {directory}; delete it, or '
+            "choose another directory"
+        )
 
 
 def learned_digest(learner: nn.Module) -> str:

@@ -86,7 +86,7 @@ class MaPLeCLIP(PromptedCLIP):
         towers = (clip.model.transformer, self.visual.transformer)
         deepest = min(len(tower.resblocks) for tower in towers)
         node = cfg.TRAINER.MAPLE
-        if not 1 <= node.PROMPT_DEPTH <= deepest:
+        if deepest < node.PROMPT_DEPTH:
             raise UserError(
                 f"TRAINER.MAPLE.PROMPT_DEPTH must be from 1 to {deepest}, the layers of "
                 f"{clip.name}, got {node.PROMPT_DEPTH}"

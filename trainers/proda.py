@@ -44,10 +44,10 @@ class PromptDistribution(nn.Module):
     def __init__(self, node: Any, clip: LoadedCLIP, classnames: list[str], seed: int) -> None:
         super().__init__()
         prompts, per_step = node.N_PROMPT, node.PROMPT_BS
-        if per_step < 1 or prompts < 1 or prompts % per_step:
+        if prompts % per_step:
             raise UserError(
-                "TRAINER.PRODA.N_PROMPT must be a multiple of PROMPT_BS, both at least 1, "
-                f"got {prompts} and {per_step}"
+                "TRAINER.PRODA.N_PROMPT must be a multiple of PROMPT_BS, got "
+                f"{prompts} and {per_step}"
             )
         self.ctx = nn.Parameter(random_context(clip, prompts, node.N_CTX))
         quarter = prompts // 4

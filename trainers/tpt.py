@@ -43,12 +43,14 @@ from .base import PromptedCLIP, PromptTrainer
 from .checkpoint import learned_digest
 from .coop import PromptLearner
 
+STEP = {"OPTIM.NAME": "adamw", "OPTIM.LR": 0.005, "OPTIM.WEIGHT_DECAY": 0.01}
+
 declare_trainer(
     "TPT",
     trains=False,
     N_CTX=integer(4, "context vectors, where no words are given", low=1, high=75),
     CTX_INIT=text("a photo of a", "words to start from; empty: a trained context (--model-dir)"),
-    VIEWS=integer(64, "views of each test image, the image itself included", low=1),
+    VIEWS=integer(64, "views of each test image, the image itself included", low=1, high=1024),
     CONFIDENT=number(0.1, "share of the views that count", above=0, high=1),
     AUGMIX=several(
         [True, False],
@@ -66,31 +68,11 @@ declare_trainer(
         "weight of OTPT's term; a second one is for ImageNet and its variants",
     ),
     PREC=choice("amp", PRECISIONS, "precision"),
-    defaults={"OPTIM.NAME": "adamw", "OPTIM.LR": 0.005, "OPTIM.WEIGHT_DECAY": 0.01},
+    defaults=STEP,
 )
-declare_trainer(
-    "CTPT",
-    node="TPT",
-    trains=False,
-    defaults={
-        "OPTIM.NAME": "adamw",
-        "OPTIM.LR": 0.005,
-        "OPTIM.WEIGHT_DECAY": 0.01,
-        "TRAINER.TPT.AUGMIX": [True],
-    },
-)
-declare_trainer(
-    "OTPT",
-    node="TPT",
-    trains=False,
-    defaults={
-        "OPTIM.NAME": "adamw",
-        "OPTIM.LR": 0.005,
-        "OPTIM.WEIGHT_DECAY": 0.01,
-        "TRAINER.TPT.AUGMIX": [True],
-    },
-)
-
+for name in ("CTPT", "OTPT"):
+    defaults = {**STEP, "TRAINER.TPT.AUGMIX": [True]}
+    declare_trainer(name, node="TPT", trains=False, defaults=defaults)
 
 Term = Callable[[Tensor], Tensor]
 

@@ -12,10 +12,12 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
-from coop_cmp.calibrate.checks import check_logits, same_classes
+from coop_cmp.calibrate.checks import check_logits, check_values, same_classes
+from coop_cmp.errors import UserError
 
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 FOLDS = 5
+LARGEST = 1e9  # factor or offset
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,12 @@ class Affine:
     labels: int
     strength: float = 0.0
     of_log_probabilities: bool = False
+
+    def __post_init__(self) -> None:
+        check_values("factors", self.weight, -LARGEST, LARGEST, dims=self.weight.ndim)
+        check_values("offsets", self.bias, -LARGEST, LARGEST)
+        if self.weight.shape not in (self.bias.shape, 2 * self.bias.shape):
+            raise UserError(f"factors {self.weight.shape} do not fit offsets {self.bias.shape}")
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Calibrated logits [N, C]; predictions may change."""

@@ -24,6 +24,13 @@ def check_logits(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np
     return logits, labels
 
 
+def check_values(name: str, values: np.ndarray, low: float, high: float, dims: int = 1) -> None:
+    """Refuse what a calibrator cannot have found: no numbers, or out of range."""
+    is_number = np.issubdtype(values.dtype, np.floating) and values.ndim == dims
+    if not is_number or not ((low <= values) & (values <= high)).all():
+        raise UserError(f"{name} must be numbers from {low:g} to {high:g}")
+
+
 def same_classes(fitted: int, logits: np.ndarray) -> np.ndarray:
     """Logits for a calibrator that was fitted to so many classes."""
     logits = np.asarray(logits, dtype=np.float64)

@@ -131,13 +131,12 @@ def _fixed(method: str, value: str) -> Calibrated:
     if method != "temperature":
         raise UserError(f"--labels fixed:T gives a temperature; {method} takes none")
     try:
-        temperature = float(value)
-    except ValueError:
-        temperature = 0.0
-    if not 0 < temperature < float("inf"):
-        raise UserError(f"--labels fixed:T needs a number above 0, such as fixed:1.16, got {value}")
-    name = f"temperature-fixed{temperature:g}"
-    return _scaled(Temperature(temperature), name, f"fixed:{temperature:g}")
+        found = Temperature(float(value))
+    except ValueError as error:
+        raise UserError(
+            f"--labels fixed:T needs a number above 0, such as fixed:1.16, got {value} ({error})"
+        ) from error
+    return _scaled(found, f"temperature-fixed{found.value:g}", f"fixed:{found.value:g}")
 
 
 def _scaled(found: Temperature, name: str, source: str) -> Calibrated:

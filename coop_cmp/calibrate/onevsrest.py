@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import softmax
 
-from coop_cmp.calibrate.checks import check_logits, same_classes
+from coop_cmp.calibrate.checks import check_logits, check_values, same_classes
 from coop_cmp.errors import UserError
 
 SMALLEST = 1e-12  # a probability of 0 has no logarithm
@@ -23,6 +23,9 @@ class Histogram:
 
     shares: np.ndarray
     labels: int
+
+    def __post_init__(self) -> None:
+        check_values("shares", np.nan_to_num(self.shares), 0, 1, dims=2)
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Logarithms [N, C] of the calibrated probabilities; predictions may change."""
@@ -39,6 +42,12 @@ class Isotonic:
     corners: np.ndarray
     heights: np.ndarray
     labels: int
+
+    def __post_init__(self) -> None:
+        for name, values in (("corners", self.corners), ("heights", self.heights)):
+            check_values(name, values, 0, 1, dims=2)
+        if self.corners.shape != self.heights.shape or (np.diff(self.corners) < 0).any():
+            raise UserError("a curve needs rising corners, and a height for each of them")
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Logarithms [N, C] of the calibrated probabilities; predictions may change."""

@@ -55,7 +55,8 @@ class Archive:
             for r in self.runs
             if r.settings["TRAINER.NAME"] == "ZeroshotCLIP"
             and r.settings.get("DATASET.SUBSAMPLE_CLASSES", "all") == wanted
-            and r.shares(run, "DATASET.NAME", "MODEL.BACKBONE.NAME", "TEST.SPLIT")
+            and r.shares(run, "DATASET.NAME", "DATASET.TITLE", "DATASET.CONTENT")
+            and r.shares(run, "MODEL.BACKBONE.NAME", "TEST.SPLIT")
             and r.record["weights"].get("digest") == run.record["weights"].get("digest")
         ]
 

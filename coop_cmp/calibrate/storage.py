@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ KINDS: dict[str, Callable[..., Calibrator]] = {
     "DAC": DAC,
     "SaLS": lambda: scale_to_zero_shot,
 }
+_UNREADABLE = (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,17 @@ def write_calibrator(folder: str | Path, stored: StoredCalibrator) -> None:
         "zero_shot": stored.zero_shot and stored.zero_shot.as_record(),
         "zero_shot_weights": stored.zero_shot_weights,
     }
+    text = json.dumps(about, ensure_ascii=False)
     with atomic_write(Path(folder, CALIBRATOR_FILE)) as file:
-        file.write(save(arrays, {"about": json.dumps(about, ensure_ascii=False)}))
+        file.write(save(arrays, {"about": text, "digest": content_digest(text, arrays)}))
+
+
+def content_digest(about: str, arrays: Mapping[str, np.ndarray]) -> str:
+    """A digest of all that a calibrator's file holds."""
+    parts = [about.encode()]
+    for name, array in sorted(arrays.items()):
+        parts += [f"{name} {array.dtype} {array.shape}".encode(), array.tobytes()]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
 def read_calibrator(path: str | Path) -> StoredCalibrator:
@@ -99,15 +110,21 @@ def read_calibrator(path: str | Path) -> StoredCalibrator:
         )
     try:
         with safe_open(path, "np") as file:
-            about = json.loads((file.metadata() or {})["about"])
+            about = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        return _restore(about, arrays)
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        if about["digest"] != content_digest(about["about"], arrays):
+            raise ValueError("it was changed after it was written")
+        return _restore(json.loads(about["about"]), arrays)
+    except _UNREADABLE as error:
         raise UserError(f"{path}: not a stored calibrator ({error})") from error
 
 
 def _restore(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> StoredCalibrator:
     names = about["classnames"]
+    if not all(isinstance(name, str) for name in names or []):
+        raise ValueError("its class names are no text")
+    if (about["kind"] == "SaLS") != bool(about["zero_shot"]):
+        raise ValueError("SaLS, and nothing else, takes zero-shot logits")
     if any(len(array) != len(names) for array in arrays.values()):
         raise ValueError("its values are not for the classes that it names")
     return StoredCalibrator(

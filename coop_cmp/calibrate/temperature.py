@@ -12,6 +12,7 @@ from coop_cmp.calibrate.checks import check_logits
 from coop_cmp.errors import UserError
 
 PRIOR = 0.2  # standard deviation of log T before any label is seen, for "map"
+LOWEST, HIGHEST = 1e-9, 1e9  # a fit ends inside
 STEPS = 60
 TOLERANCE = 1e-10
 
@@ -29,6 +30,12 @@ class Temperature:
     value: float
     error: float = 0.0
     labels: int = 0
+
+    def __post_init__(self) -> None:
+        if not LOWEST <= self.value <= HIGHEST:
+            raise UserError(
+                f"a temperature must be a number from {LOWEST:g} to {HIGHEST:g}, got {self.value}"
+            )
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """The logits [N, C] divided by T; what is predicted does not change."""

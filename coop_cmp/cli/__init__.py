@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import io
 import os
 import sys
 import traceback
@@ -76,6 +77,8 @@ def dispatch(words: Sequence[str]) -> int:
     """Run a command; errors are raised."""
     if "--debug" in words:
         os.environ[DEBUG] = "1"  # for the runs of a sweep as well
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a path need not be text
     command, args = parse([word for word in words if word != "--debug"])
     return command.run(args)
 

@@ -27,13 +27,13 @@ from coop_cmp.runs.stored import StoredRun
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add = parser.add_argument
-    add("method", choices=CALIBRATORS)
+    add("method", choices=CALIBRATORS, help="calibrator")
     add("run", nargs="+", help="directories of finished runs")
-    add("--labels", default="val", metavar="SOURCE", help="val, map, crossfit or fixed:T")
-    add("--fit", nargs="+", default=[], metavar="RUN", help="tests to take the labels from")
-    add("--zero-shot", metavar="RUN", help="the test of ZeroshotCLIP on the same images")
-    add("--output", metavar="DIR", help="of runs, to search in; default: that of the run")
-    add("--to", metavar="DIR", help="the new run's directory; default: beside the run")
+    add("--labels", default="val", metavar="SOURCE", help="source: val, map, crossfit or fixed:T")
+    add("--fit", nargs="+", default=[], metavar="RUN", help="runs to take the labels from")
+    add("--zero-shot", metavar="RUN", help="run of ZeroshotCLIP on the same images")
+    add("--output", metavar="DIR", help="directory of runs to search in; default: that of the run")
+    add("--to", metavar="DIR", help="directory of the new run; default: beside the run")
     add("--redo", action="store_true", help="replace a run that is there")
 
 

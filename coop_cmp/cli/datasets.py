@@ -22,12 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     verbs = parser.add_subparsers(dest="verb", required=True)
     checking = verbs.add_parser("check", help="compare what is on disk with what must be there")
-    checking.add_argument("names", nargs="*", help="such as caltech101; default: all")
-    checking.add_argument("--full", action="store_true", help="open every image, not a sample")
-    checking.add_argument("--json", action="store_true", help="print JSON, not a table")
+    checking.add_argument("names", nargs="*", help="data sets, such as caltech101; default: all")
+    checking.add_argument("--full", action="store_true", help="open all images, not a sample")
+    checking.add_argument("--json", action="store_true", help="print JSON instead of a table")
     preparing = verbs.add_parser("prepare", help="bring an archive into the expected layout")
-    preparing.add_argument("name", choices=sorted(PREPARE))
-    preparing.add_argument("source", help="the archive or folder, see docs/datasets.md")
+    preparing.add_argument("name", choices=sorted(PREPARE), help="data set")
+    preparing.add_argument("source", help="archive or folder, see docs/datasets.md")
     for verb in (checking, preparing):
         add_data_argument(verb, "data")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections import Counter
@@ -78,6 +79,8 @@ def _on_slurm(
     runs: Sequence[Run],
 ) -> list[Failure] | None:
     """The runs that failed as Slurm jobs; None where jobs were left to go on or cancelled."""
+    if ignored := [name for name in os.environ if name.startswith("SBATCH_")]:
+        print(f"Ignored: {', '.join(ignored)}; name options of sbatch in --slurm", file=sys.stderr)
     attachment = attach.Attachment(
         project, settings, progress, runs, parameters(args.slurm), args.per_job or 1
     )

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import argparse
 
-from coop_cmp.predict.export import export
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     parser.add_argument("run", help="directory of a trained run")
-    parser.add_argument("file", help="the file to write, *.safetensors")
+    parser.add_argument("file", help="file to write, *.safetensors")
     parser.add_argument(
-        "--calibrator", metavar="RUN", help="what coop-cmp calibrate temperature or vector made"
+        "--calibrator", metavar="RUN", help="run that coop-cmp calibrate temperature or vector made"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
+    from coop_cmp.predict.export import export  # loads torch, too slow for --help
+
     for path in export(args.run, args.file, args.calibrator):
         print(f"wrote {path}")
     return 0

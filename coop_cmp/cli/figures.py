@@ -26,19 +26,19 @@ from coop_cmp.report.groups import find_predictions
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add = parser.add_argument
-    add("sources", nargs="+", help="run directories, or any above, or npz files")
-    add("--to", help="where to write; default: figures/ in the first source")
+    add("sources", nargs="+", help="directories with runs below them, or npz files")
+    add("--to", help="directory to write to; default: figures/ in the first source")
     add("--class", dest="class_name", help="class of Figure 1; default: the most confused one")
-    add("--all", action="store_true", help="figures of every seed, not pooled")
+    add("--all", action="store_true", help="draw every seed instead of pooling them")
     add(
         "--column-width",
         type=float,
         default=COLUMN,
         metavar="INCHES",
-        help="of one column of the paper, to which figures are made (%(default)s)",
+        help="width of one column of the paper (%(default)s)",
     )
     add("--no-title", action="store_true", help="omit titles")
-    add("--formats", nargs="+", choices=FORMATS, default=FORMATS)
+    add("--formats", nargs="+", choices=FORMATS, default=FORMATS, help="formats; default: all")
 
 
 def run(args: argparse.Namespace) -> int:

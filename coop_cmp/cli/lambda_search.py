@@ -142,9 +142,11 @@ def _doubt(chosen: Candidate, candidates: Sequence[Candidate], metric: str) -> s
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    add_grid_arguments(parser, "names, or folders of your own images")
+    add_grid_arguments(parser, "data sets: names, or folders of your own images")
     errors = [metric.name for metric in shown_in("log") if metric.better == "lower"]
-    parser.add_argument("--metric", choices=errors, default="ece", help="what to minimise")
+    parser.add_argument(
+        "--metric", choices=errors, default="ece", help="metric to minimise (%(default)s)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -139,15 +139,16 @@ def _interval_text(key: str, interval: Interval, signed: bool) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument("files", nargs="+", metavar="predictions.npz", help="npz or csv, 1 or 2")
-    parser.add_argument("--kind", choices=["logits", "probs"], help="what the numbers are (csv)")
-    parser.add_argument("--bins", type=int, default=10)
-    parser.add_argument("--closed", choices=["right", "left"], default="right")
-    parser.add_argument("--keys", nargs="+", metavar="KEY", help="only these metrics")
-    parser.add_argument("--intervals", action="store_true", help="intervals for a single file too")
-    parser.add_argument("--resamples", type=int, default=1000)
-    parser.add_argument("--level", type=float, default=0.95)
-    parser.add_argument("--seed", type=int, default=0)
+    add = parser.add_argument
+    add("files", nargs="+", metavar="predictions.npz", help="one or two npz or CSV files")
+    add("--kind", choices=["logits", "probs"], help="kind of the numbers in a CSV file")
+    add("--bins", type=int, default=10, help="number of bins (%(default)s)")
+    add("--closed", choices=["right", "left"], default="right", help="closed side of bins")
+    add("--keys", nargs="+", metavar="KEY", help="metrics to compute; default: all")
+    add("--intervals", action="store_true", help="compute intervals for a single file, too")
+    add("--resamples", type=int, default=1000, help="number of bootstrap resamples (%(default)s)")
+    add("--level", type=float, default=0.95, help="level of the intervals (%(default)s)")
+    add("--seed", type=int, default=0, help="seed of the resamples (%(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:

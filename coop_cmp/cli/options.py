@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import coop_cmp.trainers  # noqa: F401 - declares the methods
 from coop_cmp.errors import UserError
+from coop_cmp.files import resolved
 from coop_cmp.report.definitions import ELEVEN
 from coop_cmp.runs.grid import Grid, parse_grid, read_grids
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
-from coop_cmp.sweep.devices import check_devices, visible_gpus
+from coop_cmp.sweep.devices import check_devices, cores_here, visible_gpus
 from coop_cmp.sweep.launcher import Settings
 from coop_cmp.sweep.slurm.plan import parameters
 
 SLURM_JOBS = 16
+LIMITS = {"jobs": 1024, "threads": 1024, "per_job": 1024, "time_limit": 366 * 24 * 60}
 AXES: dict[str, tuple[type, str]] = {
     "trainers": (str, "methods, such as CoOp and CoOp_CMP"),
-    "backbones": (str, "default: GlyphCLIP for digits and glyphs, otherwise ViT-B/16"),
+    "backbones": (str, "CLIP models; default: GlyphCLIP for digits and glyphs, else ViT-B/16"),
     "shots": (int, "training images per class"),
-    "seeds": (int, "default: 1 2 3"),
+    "seeds": (int, "seeds; default: 1 2 3"),
     "lambdas": (float, "weights of the penalty"),
-    "forms": (str, "of the penalty: ratio (default), log"),
+    "forms": (str, "forms of the penalty: ratio (default), log"),
     "targets": (str, "data sets on which every trained run is tested too"),
 }
 _WORDS = {int: "whole numbers", float: "numbers"}
@@ -35,30 +35,33 @@ _WORDS = {int: "whole numbers", float: "numbers"}
 def add_grid_arguments(parser: argparse.ArgumentParser, datasets: str) -> None:
     """Add the data sets, of which ``datasets`` is the help, the other axes and how to run."""
     parser.usage = "%(prog)s <dataset> [...] [options]"  # options that take several come last
-    parser.add_argument("datasets", nargs="+", metavar="dataset", help=datasets)
+    add = parser.add_argument
+    add("datasets", nargs="+", metavar="dataset", help=datasets)
     for name, (_, text) in AXES.items():
-        parser.add_argument(f"--{name}", nargs="+", metavar="X", help=text)
-    parser.add_argument(
-        "--options", nargs="+", metavar="KEY=VALUE", help="settings of every run, see docs/settings"
+        add(f"--{name}", nargs="+", metavar="X", help=text)
+    add(
+        "--options", nargs="+", metavar="KEY=VALUE", help="settings of all runs (coop-cmp settings)"
     )
-    parser.add_argument("--validate", action="store_true", help="test on validation images too")
-    parser.add_argument("--template", default="", help='prompt of a folder, "a photo of a {}."')
-    parser.add_argument("--names", default="", metavar="FILE", help="class names of a folder")
-    parser.add_argument("--tag", help="suffix of the directories' names, for runs with --options")
+    add("--validate", action="store_true", help="test on validation images too")
+    add("--template", default="", help='prompt for a folder, such as "a photo of a {}."')
+    add(
+        "--names", default="", metavar="FILE", help="class names of a folder: <class folder> <name>"
+    )
+    add("--tag", help="suffix of the directories' names, for runs with --options")
     add_launch_arguments(parser)
 
 
 def add_output_argument(parser: argparse.ArgumentParser) -> None:
     """Add where runs are."""
-    parser.add_argument(
-        "--output", type=Path, default=Path("output"), metavar="DIR", help="of runs (%(default)s)"
-    )
+    text = "folder of runs (%(default)s)"
+    parser.add_argument("--output", type=Path, default=Path("output"), metavar="DIR", help=text)
 
 
 def add_data_argument(parser: argparse.ArgumentParser, default: str = "") -> None:
     """Add where data sets are."""
     default = os.environ.get("DATA", default)
-    parser.add_argument("--data", default=default, metavar="DIR", help="of data sets ($DATA)")
+    text = "folder of data sets ($DATA)"
+    parser.add_argument("--data", default=default, metavar="DIR", help=text)
 
 
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,12 +70,14 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_argument(parser)
     add = parser.add_argument
     add("--dry-run", action="store_true", help="list the runs and stop")
-    add("--commands", action="store_true", help="with --dry-run: print shell commands")
+    add("--commands", action="store_true", help="print shell commands, with --dry-run")
     add("--redo", action="store_true", help="replace runs with other settings")
-    add("--jobs", type=int, metavar="N", help="runs at a time")
-    add("--devices", nargs="+", metavar="DEV", help="cpu, or cuda:0 cuda:1 ...")
-    add("--threads", type=int, metavar="N", help="CPU threads of each run")
-    add("--time-limit", type=float, default=720, metavar="MIN", help="of each run (%(default)s)")
+    add("--jobs", type=int, metavar="N", help="number of runs at a time")
+    add("--devices", nargs="+", metavar="DEV", help="devices: cpu, or cuda:0 cuda:1 ...")
+    add("--threads", type=int, metavar="N", help="number of CPU threads of each run")
+    add(
+        "--time-limit", type=float, default=720, metavar="MIN", help="minutes per run (%(default)s)"
+    )
     add(
         "--fork",
         action=argparse.BooleanOptionalAction,
@@ -81,14 +86,16 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     add("--slurm", metavar="'KEY=VALUE ...'", help="submit to Slurm, with options of sbatch")
     add("--detach", action="store_true", help="exit once the jobs are submitted")
     add("--cancel", action="store_true", help="cancel the Slurm jobs of these runs")
-    add("--per-job", type=int, metavar="N", help="runs at a time in a Slurm job")
+    add("--per-job", type=int, metavar="N", help="number of runs at a time in a Slurm job")
 
 
 def project_of(args: argparse.Namespace) -> Project:
-    """Return the project that the arguments name."""
+    """Return the project that the arguments name; loads torch."""
+    import coop_cmp.trainers  # noqa: F401 - declares the methods, too slow for --help
+
     data = getattr(args, "data", "")
-    data = str(Path(data).expanduser().resolve()) if data else ""
-    return Project(args.output.expanduser().resolve(), data)
+    data = str(resolved(data, "--data")) if data else ""
+    return Project(resolved(args.output, "--output"), data)
 
 
 def grids_of(args: argparse.Namespace, **defaults: Any) -> list[Grid]:
@@ -122,6 +129,8 @@ def _axes(args: argparse.Namespace) -> dict[str, Any]:
         if not all(equals for _, equals, _ in pairs):
             raise UserError(f"--options: expected KEY=VALUE, got {' '.join(args.options)!r}")
         axes["options"] = {key: value for key, _, value in pairs}
+        if len(axes["options"]) < len(pairs):
+            raise UserError(f"--options: a key is given twice in {' '.join(args.options)!r}")
     if args.tag:
         axes["tag"] = args.tag
     if args.validate:
@@ -140,15 +149,19 @@ def _datasets(args: argparse.Namespace) -> dict[str, list[str]]:
 
 def _named(word: str, args: argparse.Namespace) -> str:
     """The name of a data set; a folder of one's own images is made known by its name."""
+    project = project_of(args)
     is_path = os.sep in word or word in (".", "..")
-    if not is_path and (word in project_of(args).dataset_names or not Path(word).is_dir()):
+    if not is_path and (word in project.dataset_names or not Path(word).is_dir()):
         return word
-    if not Path(word).expanduser().is_dir():
+    folder = resolved(word, "datasets:")
+    if not folder.is_dir():
         raise UserError(f"datasets: there is no folder {word}")
     from coop_cmp.datasets.own import add_folder, own_name  # loads torch
 
-    name = own_name(Path(word))
-    add_folder(Path(word), project_of(args).own_config(name), args.template, args.names)
+    name = own_name(folder)
+    if (project.configs / "datasets" / f"{name}.yaml").is_file():
+        name = f"own_{name}"  # a folder called digits is not the data set digits
+    add_folder(folder, project.own_config(name), args.template, args.names)
     return name
 
 
@@ -162,14 +175,16 @@ def settings_of(args: argparse.Namespace, runs: Sequence[Run]) -> Settings:
         gpus = 1 if args.slurm is not None else len(visible_gpus() or ())
         devices = tuple(f"cuda:{index}" for index in range(gpus)) or ("cpu",)
     check_devices(devices, here=args.slurm is None)
-    given = (args.jobs, args.threads, args.time_limit, args.per_job)
-    if not all(value is None or value > 0 for value in given):
-        raise UserError("--jobs, --threads, --time-limit and --per-job take numbers above 0")
+    for name, most in LIMITS.items():
+        value = getattr(args, name)
+        if value is not None and not 0 < value <= most:
+            option = f"--{name.replace('_', '-')}"
+            raise UserError(f"{option}: expected a number above 0 and at most {most}, got {value}")
     if args.slurm is None and (args.detach or args.cancel or args.per_job):
         raise UserError("--detach, --cancel and --per-job go with --slurm")
     if args.commands and not args.dry_run:
         raise UserError("--commands goes with --dry-run")
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    cores = cores_here()
     on_cpu = "cpu" in devices
     if args.slurm is not None:
         side_by_side, share = SLURM_JOBS, args.per_job or 1

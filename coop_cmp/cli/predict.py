@@ -7,10 +7,13 @@ import csv
 import json
 import math
 import sys
+from typing import TYPE_CHECKING
 
 from coop_cmp.cli.options import add_data_argument
 from coop_cmp.errors import UserError
-from coop_cmp.predict.predictor import Predicted, load
+
+if TYPE_CHECKING:
+    from coop_cmp.predict.predictor import Predicted
 
 DONT_KNOW = "don't know"
 
@@ -20,17 +23,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("run", help="directory of a trained run")
     add("images", nargs="+", help="image files, or folders with images")
-    add("--calibrator", metavar="RUN", help="what coop-cmp calibrate made of the run")
-    add("--classes", nargs="+", metavar="NAME", help="other classes than those of the run")
-    add("--top", type=int, default=5, metavar="K", help="classes per image (%(default)s)")
-    add("--threshold", type=float, metavar="P", help="don't know below this confidence")
-    add("--max-error", type=float, metavar="E", help="the share of answers that may be wrong: "
+    add("--calibrator", metavar="RUN", help="run that coop-cmp calibrate made of it")
+    add("--classes", nargs="+", metavar="NAME", help="classes; default: those of the run")
+    add("--top", type=int, default=5, metavar="K", help="number of classes per image (%(default)s)")
+    add("--threshold", type=float, metavar="P", help="confidence below which to answer don't know")
+    add("--max-error", type=float, metavar="E", help="share of answers that may be wrong: "
         "a threshold is chosen on the run's validation images, in --data")  # fmt: skip
     add_data_argument(parser)
-    add("--device", default="", help="cpu, cuda, cuda:1 or mps; default: auto-detected")
+    add("--device", default="", help="device: cpu, cuda, cuda:1 or mps; default: auto-detected")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--csv", action="store_true", help="a line for each image and class")
-    form.add_argument("--json", action="store_true", help="an object for each image, in a list")
+    form.add_argument("--csv", action="store_true", help="print CSV, a line for each class")
+    form.add_argument("--json", action="store_true", help="print JSON, an object for each image")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -41,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--threshold: expected a probability from 0 to 1, got {args.threshold:g}")
     if args.top < 1:
         raise UserError(f"--top: expected a whole number >= 1, got {args.top}")
+    from coop_cmp.predict.predictor import load  # loads torch, too slow for --help
+
     model = load(args.run, classnames=args.classes, calibrator=args.calibrator, device=args.device)
     least = args.threshold or 0.0
     if args.max_error is not None:

@@ -28,7 +28,7 @@ Last = tuple[str, Callable[[list[float]], float]]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of a protocol."""
-    add_grid_arguments(parser, "one name, or a folder of your own images")
+    add_grid_arguments(parser, "data set: a name, or a folder of your own images")
 
 
 def trainings(args: argparse.Namespace, protocol: str) -> list[Run]:

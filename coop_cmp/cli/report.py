@@ -14,16 +14,20 @@ from coop_cmp.runs.frame import find_runs
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument("output", type=Path, help="a directory with runs somewhere below it")
-    parser.add_argument("--to", type=Path, help="the file to write; default: report.html in it")
-    parser.add_argument("--title", help="default: the directory's name")
-    parser.add_argument("--no-intervals", action="store_true", help="numbers alone, faster")
+    parser.add_argument("output", type=Path, help="directory with runs below it")
+    parser.add_argument(
+        "--to", type=Path, help="file to write; default: report.html in the directory"
+    )
+    parser.add_argument("--title", help="title of the page; default: the directory's name")
+    parser.add_argument(
+        "--no-intervals", action="store_true", help="omit confidence intervals, which is faster"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
     start = time.monotonic()
-    runs, problems = find_runs(args.output)
+    runs, problems = find_runs(args.output, predictions=True)
     if not runs:
         raise UserError(f"{args.output}: there are no complete runs below it")
     title = args.title or args.output.resolve().name

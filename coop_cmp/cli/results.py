@@ -9,12 +9,15 @@ from tabulate import tabulate
 
 from coop_cmp.metrics.records import shown_in
 from coop_cmp.runs.frame import LABELS, load
+from coop_cmp.runs.notes import notes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument("output", help="a directory with runs somewhere below it")
-    parser.add_argument("--csv", action="store_true", help="every setting, metric and circumstance")
+    parser.add_argument("output", help="directory with runs below it")
+    parser.add_argument(
+        "--csv", action="store_true", help="print CSV with every setting, metric and circumstance"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,5 +34,7 @@ def run(args: argparse.Namespace) -> int:
     telling = [name for name in LABELS if frame[name].nunique(dropna=False) > 1]
     shown = frame[[*telling, *(metric.name for metric in shown_in("table"))]]
     print(tabulate(shown.values.tolist(), list(shown), tablefmt="github", floatfmt=".4f"))
+    for note in notes(frame):
+        print(f"Note: {note}")
     print(f"{len(frame)} runs; --csv has every setting, metric and circumstance.")
     return 0

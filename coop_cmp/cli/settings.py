@@ -13,7 +13,9 @@ from coop_cmp.config.describe import page
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument("key", nargs="?", default="", help="such as OPTIM; default: all")
+    parser.add_argument(
+        "key", nargs="?", default="", help="beginning of keys, such as OPTIM; default: all"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

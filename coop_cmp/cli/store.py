@@ -14,8 +14,13 @@ MB = 2**20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add = parser.add_argument
-    add("--store", default=AUTO, metavar="DIR", help="its folder; default: the user's cache")
-    add("--prune", type=float, metavar="DAYS", help="delete what is unused for DAYS days; 0: all")
+    add(
+        "--store",
+        default=AUTO,
+        metavar="DIR",
+        help="directory of the store; default: the user's cache",
+    )
+    add("--prune", type=float, metavar="DAYS", help="delete files unused for DAYS days; 0: all")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -24,7 +24,8 @@ SHOTS = (1, 2, 4, 8, 16)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add_grid_arguments(
-        parser, "names, folders of your own images, all (the paper's eleven), or a grid's YAML file"
+        parser,
+        "data sets: names, folders of your own images, all (the paper's eleven); or a YAML grid",
     )
 
 

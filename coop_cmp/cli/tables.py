@@ -35,21 +35,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show = verbs.add_parser("show", help="print tables")
     embedded = verbs.add_parser("embedded", help="run and show the miniatures")
     for verb in (run, show):
-        verb.add_argument("names", nargs="+", metavar="NAME", help="a table, or all of the paper's")
-    run.add_argument("--trainers", nargs="+", metavar="X", help="only these")
-    run.add_argument("--datasets", nargs="+", metavar="X", help="only these")
-    run.add_argument("--shots", nargs="+", type=int, metavar="N", help="only these")
+        verb.add_argument(
+            "names", nargs="+", metavar="NAME", help="table, or all: those of the paper"
+        )
+    run.add_argument("--trainers", nargs="+", metavar="X", help="methods to run; default: all")
+    run.add_argument("--datasets", nargs="+", metavar="X", help="data sets to run; default: all")
+    run.add_argument("--shots", nargs="+", type=int, metavar="N", help="shots to run; default: all")
     for verb in (run, show, embedded):
-        verb.add_argument("--seeds", nargs="+", type=int, default=SEEDS, metavar="N")
+        text = f"seeds; default: {' '.join(map(str, SEEDS))}"
+        verb.add_argument("--seeds", nargs="+", type=int, default=SEEDS, metavar="N", help=text)
     add_output_argument(show)
     for verb in (run, embedded):
         add_launch_arguments(verb)
     for verb in (show, embedded):
-        verb.add_argument("--no-intervals", action="store_true", help="differences alone, faster")
-        verb.add_argument("--holm", action="store_true", help="mark what holds in all of a table")
-    show.add_argument("--picture", type=Path, metavar="FILE", help="of accuracy against ECE")
-    show.add_argument("--format", choices=FORMATS, default="text")
-    embedded.add_argument("--format", choices=FORMATS, default="markdown")
+        verb.add_argument(
+            "--no-intervals", action="store_true", help="omit confidence intervals, which is faster"
+        )
+        verb.add_argument(
+            "--holm", action="store_true", help="correct significance for all of a table"
+        )
+    show.add_argument("--picture", type=Path, metavar="FILE", help="draw accuracy against ECE")
+    show.add_argument("--format", choices=FORMATS, default="text", help="format (%(default)s)")
+    embedded.add_argument(
+        "--format", choices=FORMATS, default="markdown", help="format (%(default)s)"
+    )
 
 
 def _tables(wanted: Sequence[str], seeds: Sequence[int]) -> list[Table]:

@@ -38,6 +38,7 @@ from coop_cmp.runs.identity import (
     read_identity,
 )
 from coop_cmp.runs.records import refuse_other_model
+from coop_cmp.sweep.devices import cores_here
 from coop_cmp.trainers.terms import register_if_term
 
 
@@ -46,18 +47,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = help_text()
     add = parser.add_argument
     add("--root", default="", help="folder that holds the data sets")
-    add("--output-dir", default="", help="where the log, the checkpoints and the results go")
+    add("--output-dir", default="", help="directory for the log, the checkpoints and the results")
     add("--resume", default="", help="directory of the run to continue")
     add("--seed", type=int, default=None, help="seed of a deterministic run, 0 included")
     add("--source-domains", nargs="+", help="source domains, for data sets that have them")
     add("--target-domains", nargs="+", help="target domains, for data sets that have them")
     add("--transforms", nargs="+", help="names of the training transforms")
-    add("--config-file", default="", help="the method's settings, in configs/trainers")
-    add("--dataset-config-file", default="", help="the data set, in configs/datasets")
-    add("--trainer", default="", help="the method, e.g. CoOp or CoOp_CMP")
-    add("--backbone", default="", help="the CLIP model, e.g. ViT-B/16")
-    add("--head", default="", help="the head, for Dassl's own trainers")
-    add("--device", default="", help="cpu, cuda, cuda:1 or mps; default: auto-detected")
+    add("--config-file", default="", help="settings of the method, a file in configs/trainers")
+    add(
+        "--dataset-config-file",
+        default="",
+        help="settings of the data set, a file in configs/datasets",
+    )
+    add("--trainer", default="", help="method, e.g. CoOp or CoOp_CMP")
+    add("--backbone", default="", help="CLIP model, e.g. ViT-B/16")
+    add("--head", default="", help="classification head, for Dassl's own trainers")
+    add("--device", default="", help="device: cpu, cuda, cuda:1 or mps; default: auto-detected")
     add("--eval-only", action="store_true", help="test a trained model")
     add("--model-dir", default="", help="directory of the run to test")
     add("--load-epoch", type=int, help="epoch of the model to test; default: the last")
@@ -70,8 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def find_config(path: str) -> str:
     """Return the path of a config file, which may be one that comes with coop-cmp."""
     ours = CONFIGS.parent / path
-    is_ours = Path(path).parts[:1] == (CONFIGS.name,) and ours.is_file()
-    return str(ours) if is_ours and not Path(path).exists() else path
+    is_missing = Path(path).parts[:1] == (CONFIGS.name,) and not Path(path).exists()
+    is_ours = is_missing and (ours.is_file() or not Path(path).parent.is_dir())
+    return str(ours) if is_ours else path
 
 
 def setup_cfg(args: argparse.Namespace) -> CfgNode:
@@ -99,7 +105,10 @@ def setup_cfg(args: argparse.Namespace) -> CfgNode:
         given["OUTPUT_DIR"] = ""  # a test that names no place only prints
     if args.no_feature_store:
         given["MODEL.FEATURE_STORE"] = ""
-    cfg = resolve(CONFIGS.parent, files, given, pairs(args.opts))
+    options = pairs(args.opts)
+    cfg = resolve(CONFIGS.parent, files, given, options)
+    if "DATALOADER.NUM_WORKERS" not in options:
+        cfg.DATALOADER.NUM_WORKERS = min(cfg.DATALOADER.NUM_WORKERS, cores_here())
     check_names(cfg)
     method = method_of(cfg.TRAINER.NAME)
     if args.eval_only and not args.model_dir and (method is None or method.trains):
@@ -122,6 +131,8 @@ def check_names(cfg: CfgNode) -> None:
             raise UserError(f"no {what} given ({option}); there are: {', '.join(plain)}")
         if name not in known:
             raise UserError(f'unknown {what} "{name}" ({option}){closest(name, known)}')
+    if cfg.INPUT.NO_TRANSFORM:
+        raise UserError("INPUT.NO_TRANSFORM True: the trainers need transformed images; leave it")
     if not cfg.MODEL.BACKBONE.NAME:
         raise UserError("no backbone given (--backbone or --config-file), e.g. ViT-B/16")
 

@@ -15,14 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from dassl.data.datasets import DATASET_REGISTRY
-from open_clip.pretrained import get_pretrained_cfg
 
-import coop_cmp.datasets  # noqa: F401 - registers them
 from coop_cmp import CONFIGS
 from coop_cmp.cli.execute import execute
 from coop_cmp.cli.options import add_launch_arguments, project_of
-from coop_cmp.clip import load_clip
 from coop_cmp.config.defaults import OPENAI_NAMES
 from coop_cmp.errors import UserError
 from coop_cmp.runs.project import Project
@@ -81,12 +77,18 @@ class Line:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add = parser.add_argument
-    add("--backbone", default="ViT-B/16", help="one of OpenAI's (%(default)s)")
-    add("--weights", default="", help="its file, if it is not to be downloaded")
-    add("--expected", type=Path, metavar="FILE", default=CONFIGS / "validation.yaml")
-    add("--checkpoint", metavar="DIR", help="a CoOp run, ours or published, to test as well")
-    add("--checkpoint-dataset", default="imagenet", help="what it is tested on (%(default)s)")
-    add("--train", action="store_true", help="also train CoOp at 16 shots on the smallest set")
+    add("--backbone", default="ViT-B/16", help="CLIP model of OpenAI's (%(default)s)")
+    add("--weights", default="", help="file of its weights; default: downloaded")
+    add(
+        "--expected",
+        type=Path,
+        metavar="FILE",
+        default=CONFIGS / "validation.yaml",
+        help="file of published numbers; default: configs/validation.yaml",
+    )
+    add("--checkpoint", metavar="DIR", help="directory of a CoOp run, ours or published, to test")
+    add("--checkpoint-dataset", default="imagenet", help="data set to test it on (%(default)s)")
+    add("--train", action="store_true", help="train CoOp at 16 shots on the smallest data set, too")
     add_launch_arguments(parser)
 
 
@@ -126,6 +128,10 @@ def compare(
 
 def weights_line(backbone: str, file: str) -> Line:
     """Compare the SHA-256 of the weights with the one that is part of their address."""
+    from open_clip.pretrained import get_pretrained_cfg
+
+    from coop_cmp.clip import load_clip  # these load torch, too slow for --help
+
     if backbone not in OPENAI_NAMES:
         raise UserError(f"--backbone must be one of {', '.join(OPENAI_NAMES)}, got {backbone}")
     address = get_pretrained_cfg(OPENAI_NAMES[backbone], "openai")["url"]
@@ -135,6 +141,10 @@ def weights_line(backbone: str, file: str) -> Line:
 
 def data_sets(project: Project, names: Sequence[str]) -> dict[str, int]:
     """Those of the data sets that are on disk, with their numbers of training images."""
+    from dassl.data.datasets import DATASET_REGISTRY
+
+    import coop_cmp.datasets  # noqa: F401 - registers them
+
     classes = {name: DATASET_REGISTRY.get(project.dataset_names[name]) for name in names}
     return {
         name: kind.sizes.train

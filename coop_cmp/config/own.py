@@ -46,6 +46,8 @@ declare(
     ALLOW_NEW_SPLIT=flag(False, "make a split where the published file is missing"),
     TEMPLATE=text("", "the prompt; empty: the one in coop_cmp/clip/prompts.py", is_template=True),
     CLASSNAMES=several((), text("", ""), "names of an image folder's classes, in their order"),
+    TITLE=text("", "the data set's name in tables and pages; empty: DATASET.NAME"),
+    CONTENT=text("", "digest of an image folder's images and split, which make it what it is"),
 )
 declare(
     "DATALOADER",

@@ -13,7 +13,7 @@ from yacs.config import CfgNode
 from coop_cmp.config.defaults import run_defaults
 from coop_cmp.config.registry import SETTINGS, add_settings, assign, flatten, read
 from coop_cmp.config.setting import literal
-from coop_cmp.errors import UserError
+from coop_cmp.errors import UserError, closest
 
 YAML = (".yaml", ".yml")
 
@@ -73,7 +73,8 @@ def read_file(cfg: CfgNode, path: str, option: str = "--config-file") -> dict[st
     try:
         tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f'{option}: no file "{path}"') from None
+        names = [file.name for file in Path(path).parent.glob("*") if file.suffix in YAML]
+        raise UserError(f'{option}: no file "{path}"{closest(Path(path).name, names)}') from None
     except (OSError, UnicodeError, yaml.YAMLError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"{path}: not readable as YAML ({reason})") from error

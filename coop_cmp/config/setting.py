@@ -6,9 +6,12 @@ import ast
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from string import Formatter
 from typing import Any
 
 from coop_cmp.errors import closest
+
+_BRACE = "a brace that is no place is written {{ or }}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,11 +124,13 @@ class Setting:
             raise ValueError(closest(value, self.choices).removeprefix("; "))
         if self.is_template and value:
             try:
-                filled = value.format("\0")
-            except (ValueError, LookupError, AttributeError):
-                raise ValueError("a brace that is no place is written {{ or }}") from None
-            if filled.count("\0") != 1:
+                places = [place[1:] for place in Formatter().parse(value) if place[1] is not None]
+            except ValueError:
+                raise ValueError(_BRACE) from None
+            if len(places) != 1:
                 raise ValueError
+            if places[0] not in (("", "", None), ("0", "", None)):
+                raise ValueError(_BRACE)
         return value
 
     def _list(self, items: Any) -> list[Any] | tuple[Any, ...]:

@@ -2,9 +2,6 @@
 
 A file is named by a digest of all that its features depend on, and holds that digest and a checksum
 of its data. What does not match is computed again.
-
-    python -m coop_cmp.features.store                    list the files and their sizes
-    python -m coop_cmp.features.store --prune 30         delete what no run used for 30 days
 """
 
 from __future__ import annotations

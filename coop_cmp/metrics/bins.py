@@ -129,22 +129,16 @@ class ReliabilityBins:
 
     def __getitem__(self, index: int) -> ReliabilityBins:
         """Return the bins of one of several sets of samples."""
-        return ReliabilityBins(
-            self.edges[index],
-            self.count[index],
-            self.confidence_sum[index],
-            self.correct_sum[index],
-            self.closed,
-        )
+        edges, count, confidence, correct = (part[index] for part in (self.edges, *self._sums))
+        return ReliabilityBins(edges, count, confidence, correct, self.closed)
 
     def __add__(self, other: ReliabilityBins) -> ReliabilityBins:
-        return ReliabilityBins(
-            self.edges,
-            self.count + other.count,
-            self.confidence_sum + other.confidence_sum,
-            self.correct_sum + other.correct_sum,
-            self.closed,
-        )
+        count, confidence, correct = (a + b for a, b in zip(self._sums, other._sums, strict=True))
+        return ReliabilityBins(self.edges, count, confidence, correct, self.closed)
+
+    @property
+    def _sums(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.count, self.confidence_sum, self.correct_sum
 
 
 def split_starts(size: Tensor, parts: int) -> Tensor:

@@ -165,7 +165,7 @@ for _metric in (
     ),
     _quiet(
         "debiased_l2",
-        lambda w: w.mass_bins.debiased_l2,
+        lambda w: w.whole_bins.debiased_l2,
         "Squared calibration error in equal-mass bins, without the bias of the plug-in.",
     ),
     _quiet(

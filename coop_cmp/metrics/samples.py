@@ -27,6 +27,7 @@ class Samples:
         from_logits: Whether ``probs`` holds logits. It is never guessed from the values.
 
     Attributes:
+        matrix: The probabilities or logits as they were given [N, C].
         confidence: Probability of the predicted class [N].
         predicted: The predicted class [N].
         correct: 1.0 where the predicted class is the label, else 0.0 [N].
@@ -36,16 +37,15 @@ class Samples:
         UserError: If the shapes, labels or values are not those of a classifier's output.
     """
 
+    matrix: Tensor
     confidence: Tensor
     predicted: Tensor
     correct: Tensor
     nll: Tensor
 
     def __init__(self, probs: Any, labels: Any, from_logits: bool = False) -> None:
-        self._matrix, self.labels = _checked(probs, labels, "logits" if from_logits else "probs")
+        self.matrix, self.labels = _checked(probs, labels, "logits" if from_logits else "probs")
         self.from_logits = from_logits
-        self._base: Samples | None = None
-        self._rows: Tensor | None = None
         # Given probabilities need no float64 copies here and are read in one go.
         blocks = self._row_blocks() if from_logits else [slice(0, len(self))]
         self.confidence, predicted, self.nll = self._table(3, self._top_label, blocks)
@@ -63,21 +63,15 @@ class Samples:
         samples.confidence, samples.nll = (torch.as_tensor(v).double() for v in (confidence, nll))
         samples.correct = (samples.predicted == samples.labels).double()
         samples.from_logits = True
-        samples._matrix = samples.confidence.new_empty(len(samples.labels), 0)
-        samples._base = samples._rows = None
+        samples.matrix = samples.confidence.new_empty(len(samples.labels), 0)
         return samples
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @property
-    def matrix(self) -> Tensor:
-        """The probabilities or logits as they were given [N, C]."""
-        return self._matrix if self._rows is None else self._matrix[self._rows]
-
-    @property
     def n_classes(self) -> int:
-        return self._matrix.shape[1]
+        return self.matrix.shape[1]
 
     @property
     def edge_dtype(self) -> torch.dtype:
@@ -85,7 +79,7 @@ class Samples:
 
         A float32 probability of 0.3 then counts as lying on the edge 3/10, as its author meant.
         """
-        return torch.float64 if self.from_logits else self._matrix.dtype
+        return torch.float64 if self.from_logits else self.matrix.dtype
 
     @cached_property
     def ranking(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -101,21 +95,15 @@ class Samples:
     @cached_property
     def spread(self) -> tuple[Tensor, Tensor]:
         """Brier score and entropy (nats) of each sample, both [N]."""
-        if self._base is not None:
-            brier, entropy = self._base.spread
-            return brier[self._rows], entropy[self._rows]
         brier, entropy = self._table(2, self._spread, self._row_blocks())
         return brier, entropy
 
     def take(self, rows: Tensor) -> Samples:
         """The samples at the given positions [M]; repeats are allowed."""
         taken = object.__new__(Samples)
-        taken._matrix, taken.from_logits = self._matrix, self.from_logits
-        taken._base = self if self._base is None else self._base
-        taken._rows = rows if self._rows is None else self._rows[rows]
-        taken.labels, taken.nll = self.labels[rows], self.nll[rows]
-        taken.confidence, taken.correct = self.confidence[rows], self.correct[rows]
-        taken.predicted = self.predicted[rows]
+        taken.from_logits = self.from_logits
+        for name in ("matrix", "labels", "predicted", "confidence", "correct", "nll"):
+            setattr(taken, name, getattr(self, name)[rows])
         return taken
 
     def probability_blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -128,17 +116,13 @@ class Samples:
 
     def class_column(self, index: int) -> Tensor:
         """Probabilities of one class [N]."""
-        column = self._matrix[:, index]
-        if self._rows is not None:
-            column = column[self._rows]
+        column = self.matrix[:, index]
         return (column.double() - self._log_normaliser).exp() if self.from_logits else column
 
     @cached_property
     def _log_normaliser(self) -> Tensor:
         """Logarithm of the softmax's denominator, for logits [N]."""
-        if self._base is not None:
-            return self._base._log_normaliser[self._rows]
-        return self.nll + self._matrix.gather(1, self.labels[:, None])[:, 0].double()
+        return self.nll + self.matrix.gather(1, self.labels[:, None])[:, 0].double()
 
     def _table(
         self, n_values: int, measure: Callable[[slice], Tensor], blocks: Iterable[slice]
@@ -156,11 +140,8 @@ class Samples:
         for start in range(0, len(self), step):
             yield slice(start, start + step)
 
-    def _block(self, rows: slice) -> Tensor:
-        return self._matrix[rows] if self._rows is None else self._matrix[self._rows[rows]]
-
     def _probabilities(self, rows: slice) -> Tensor:
-        block = self._block(rows)
+        block = self.matrix[rows]
         return block.softmax(1, dtype=torch.float64) if self.from_logits else block
 
     def _spread(self, rows: slice) -> Tensor:
@@ -172,7 +153,7 @@ class Samples:
 
     def _top_label(self, rows: slice) -> Tensor:
         """Confidence, predicted class and NLL of the rows [3, B], after checking their values."""
-        block, labels = self._block(rows), self.labels[rows]
+        block, labels = self.matrix[rows], self.labels[rows]
         best, predicted = block.max(1)
         if self.from_logits:
             block = _checked_log_softmax(block, rows.start)

@@ -82,6 +82,22 @@ class Weighted:
         confidence, correct = (total.diff(dim=1) for total in self._first(starts))
         return ReliabilityBins(edges, starts.diff(dim=1), confidence, correct, "left")
 
+    @cached_property
+    def whole_bins(self) -> ReliabilityBins:
+        """The same, with samples of equal confidence in one bin: that where the first of them is.
+
+        An estimate of the noise in a bin needs its samples to be drawn apart.
+        """
+        place = self._count[:, :-1].contiguous()
+        starts = split_starts(self.size, self.n_bins)[:, 1:].contiguous()
+        index = torch.searchsorted(starts, place, right=True).clamp_max(self.n_bins - 1)
+        groups = (self._items, self._confidence.diff(dim=1), self._hits)
+        count, confidence, correct = (
+            values.new_zeros(len(self.size), self.n_bins).scatter_add_(1, index, values)
+            for values in groups
+        )
+        return ReliabilityBins(self.mass_bins.edges, count, confidence, correct, "left")
+
     def ks(self) -> Tensor:
         """Compute the largest |sum of (confidence - correct) up to any confidence| / N."""
         return (self._confidence - self._correct).abs().amax(1) / self.size

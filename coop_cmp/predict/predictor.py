@@ -126,6 +126,7 @@ class Predictor:
         cfg = self.trainer.cfg.clone()
         cfg.defrost()
         cfg.DATASET.ROOT = str(data)
+        cfg.SEED = max(cfg.SEED, 0)  # of an unseeded run the same images each time
         with quiet():
             dataset = build_dataset(cfg)
         if list(dataset.classnames) != self.classnames:
@@ -180,7 +181,9 @@ def load(
     names = _classes(folder, classnames, stored)
 
     def make(of: Identity) -> Any:
-        here = {"DEVICE": device, **_other_precision(of, precision)}
+        here, method = {"DEVICE": device}, method_of(of.settings["TRAINER.NAME"])
+        if precision and method:
+            here[f"TRAINER.{method.node}.PREC"] = precision
         return trainer_of(of, names, here)
 
     trainer = make(identity)
@@ -230,12 +233,6 @@ def _classes(
             "used for others; a temperature and SaLS can"
         )
     return list(wanted or own or read_predictions(folder / PREDICTIONS_FILE).classnames)
-
-
-def _other_precision(identity: Identity, precision: str) -> dict[str, str]:
-    """The setting that changes a method's precision."""
-    method = method_of(identity.settings["TRAINER.NAME"])
-    return {f"TRAINER.{method.node}.PREC": precision} if precision and method else {}
 
 
 def _refuse_other(folder: Path, trainer: Any) -> None:

@@ -54,7 +54,7 @@ class Collector:
     """
 
     def __init__(self, project: Project, tables: Iterable[Table], intervals: bool = True) -> None:
-        self.project, self.intervals, self.comparer = project, intervals, Comparer()
+        self.project, self.comparer = project, Comparer(intervals)
         frame = project.frame(dict.fromkeys(run for one in tables for run in one.runs()))
         self._reasons: dict[str, str] = frame.attrs["reasons"]
         used = [c for c in frame if c.startswith("TEST.") or not is_setting(c)]
@@ -78,31 +78,24 @@ class Collector:
         return values, list(dict.fromkeys([*reasons, *problems, *mixed]))
 
     def _value(self, cell: Cell, problems: dict[str, None]) -> Value:
-        ours, missing = self._by_seed(cell), self._missing(cell)
+        ours = self._by_seed(cell)
+        value = Value(
+            {seed: mean(row[cell.metric] for row in rows) for seed, rows in ours.items()},
+            self._missing(cell),
+        )
         if cell.baseline is None:
-            return Value(ours, missing)
-        baseline_missing = self._missing(cell.baseline)
+            return value
+        theirs = self._by_seed(cell.baseline)
+        common = [
+            zip(rows, theirs[seed], strict=True) for seed, rows in ours.items() if seed in theirs
+        ]
+        pairs = [pair for found in common for pair in found]
         try:
-            change = self._change(cell, cell.baseline) if self.intervals else None
+            change = self.comparer.compare(pairs, cell.metric)
         except UserError as error:
             problems[f"no interval: {error}"] = None
-            change = None
-        change = change or self._plain_change(cell, cell.baseline)
-        return Value(ours, missing, baseline_missing, change)
-
-    def _change(self, cell: Cell, baseline: Cell) -> Difference | None:
-        pairs = [
-            (self._row(one), self._row(other))
-            for ours, theirs in zip(cell.runs, baseline.runs, strict=True)
-            for one, other in zip(ours, theirs, strict=True)
-        ]
-        whole = [(ours, theirs) for ours, theirs in pairs if ours and theirs]
-        return self.comparer.compare(whole, cell.metric) if whole else None
-
-    def _plain_change(self, cell: Cell, baseline: Cell) -> Difference | None:
-        ours, theirs = self._by_seed(cell), self._by_seed(baseline)
-        common = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
-        return Difference(mean(common), seeds=len(common)) if common else None
+            change = Comparer(intervals=False).compare(pairs, cell.metric)
+        return replace(value, baseline_missing=self._missing(cell.baseline), change=change)
 
     def _missing(self, cell: Cell) -> tuple[Run, ...]:
         return tuple(run for runs in cell.runs for run in runs if self._row(run) is None)
@@ -113,9 +106,10 @@ class Collector:
     def _row(self, run: Run) -> Mapping[str, Any] | None:
         return self._rows.get(self._place(run))
 
-    def _by_seed(self, cell: Cell) -> dict[int, float]:
-        values: dict[int, list[float]] = {}
+    def _by_seed(self, cell: Cell) -> dict[int, list[Mapping[str, Any]]]:
+        """The rows of each seed for which all test sets are done, in the order of the sets."""
+        found: dict[int, list[Mapping[str, Any]]] = {}
         for run in (run for runs in cell.runs for run in runs):
             if (row := self._row(run)) is not None:
-                values.setdefault(run.seed, []).append(row[cell.metric])
-        return {seed: mean(v) for seed, v in values.items() if len(v) == len(cell.runs)}
+                found.setdefault(run.seed, []).append(row)
+        return {seed: rows for seed, rows in found.items() if len(rows) == len(cell.runs)}

@@ -174,7 +174,7 @@ def find_predictions(sources: Iterable[str]) -> tuple[list[StoredRun], list[str]
     for source in map(Path, sources):
         if not source.exists():
             raise UserError(f"{source}: there is no such file or directory")
-        found, wrong = find_runs(source.parent if source.is_file() else source)
+        found, wrong = find_runs(source.parent if source.is_file() else source, True)
         known = {run.path: run for run in found}
         broken = {Path(problem.partition(": ")[0]).parent for problem in wrong}
         problems += wrong

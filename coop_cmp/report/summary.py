@@ -13,6 +13,7 @@ from coop_cmp.errors import UserError
 from coop_cmp.metrics.records import METRICS, shown_in
 from coop_cmp.runs.compare import Comparer, Difference, OtherImages
 from coop_cmp.runs.frame import settings_text
+from coop_cmp.runs.notes import notes
 from coop_cmp.runs.pairs import Baselines, change_of
 
 if TYPE_CHECKING:
@@ -22,6 +23,12 @@ LEGEND = (
     'Percent, NLL in nats; mean ± standard deviation over seeds. "by ..." is the change against '
     "the method without it, with its 95 % interval over seeds and images; * = the interval "
     "excludes 0."
+)
+
+
+FIT_LEGEND = (
+    "In training: accuracy in the last tenth of the epochs; samples that were wrong, on which "
+    "alone CMP acts; size of the term's gradient in the logits against the cross-entropy's."
 )
 
 
@@ -80,22 +87,32 @@ def summary(frame: pd.DataFrame) -> str:
     comparer, baselines = Comparer(), Baselines(frame.to_dict("records"))
     metrics = shown_in("table")
     names = [metric.name for metric in metrics]
+    trained = [name for name in _FIT if name in frame and frame[name].notna().any()]
     lines: list[list[str]] = []
     for group, options in zip(groups, _options(groups, shown), strict=True):
         first = group.iloc[0]
         seeds = ", ".join(map(str, group["seed"])) if first["trainable"] else "-"
         details = [_detail(first, name) for name in shown]
         numbers = [mean_text(list(group[metric]), metric) for metric in names]
-        lines.append([first["trainer"], *details, *options, seeds, *numbers])
+        fit = [_mean_percent(group[name]) if first["term"] else "" for name in trained]
+        lines.append([first["trainer"], *details, *options, seeds, *numbers, *[""] * len(fit)])
         if found := changes(group.to_dict("records"), baselines, names, comparer):
-            blank = [""] * (len(lines[-1]) - len(numbers) - 1)
+            blank = [""] * (len(details) + len(options) + 1)
             by = change_of(first["trainer"], first["calibrator"])
-            lines.append([f"by {by}", *blank, *found])
+            lines.append([f"by {by}", *blank, *found, *fit])
     options_head = ["settings"] * len(next(_options(groups, shown)))
     header = ["trainer", *(_DETAILS[name] for name in shown), *options_head, "seeds"]
-    header += [metric.heading for metric in metrics]
+    header += [metric.heading for metric in metrics] + [_FIT[name] for name in trained]
     table = tabulate(lines, header, tablefmt="github", disable_numparse=True)
-    return f"{table}\n{LEGEND}"
+    legend = f"{LEGEND} {FIT_LEGEND}" if trained else LEGEND
+    return "\n".join([table, legend, *(f"Note: {note}" for note in notes(frame))])
+
+
+_FIT = {
+    "fit.accuracy": "training Acc",
+    "fit.wrong": "wrong in training",
+    "fit.gradient": "gradient",
+}
 
 
 _DETAILS = {
@@ -109,6 +126,12 @@ _DETAILS = {
     "split": "part",
     "classes": "classes",
 }
+
+
+def _mean_percent(values: pd.Series) -> str:
+    """The mean of shares that are known, in percent."""
+    known = values.dropna()
+    return f"{100 * known.mean():.2f}" if len(known) else "-"
 
 
 def _is_telling(name: str, groups: Sequence[pd.DataFrame]) -> bool:

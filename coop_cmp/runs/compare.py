@@ -19,6 +19,7 @@ import numpy as np
 
 from coop_cmp.errors import UserError
 from coop_cmp.metrics.records import METRICS
+from coop_cmp.runs.records import OUTCOMES_FILE, PREDICTIONS_FILE
 from coop_cmp.runs.stored import StoredRun, bins_of
 
 LEVEL = 0.95
@@ -156,8 +157,13 @@ class OtherImages(UserError):
 
 @dataclass
 class Comparer:
-    """Compares rows of the frame of results, and reads the outcomes of each run once."""
+    """Compares rows of the frame of results, and reads the outcomes of each run once.
 
+    Attributes:
+        intervals: Whether to read outcomes at all; else there are estimates alone.
+    """
+
+    intervals: bool = True
     _tested: dict[str, bytes] = field(default_factory=dict)
     _values: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
@@ -181,6 +187,8 @@ class Comparer:
         if not whole:
             return None
         values = [float(np.mean([b[metric] - a[metric] for b, a in found])) for found in whole]
+        if not self.intervals:
+            return Difference(float(np.mean(values)), seeds=len(values))
         shifts = np.array(
             [np.mean([self._difference(b, a, metric) for b, a in found], axis=0) for found in whole]
         )
@@ -194,9 +202,12 @@ class Comparer:
         Args:
             rows: Rows of the frame that differ in their seed alone.
         """
+        values = [row[metric] for row in rows]
+        if not self.intervals:
+            return Difference(float(np.mean(values)), seeds=len(values))
         drawn = np.array([self._replicates(row, metric) for row in rows])
         fixed = not any(row["trainable"] for row in rows)
-        found = difference([row[metric] for row in rows], drawn, fixed)
+        found = difference(values, drawn, fixed)
         return _within(found, *METRICS[metric].bounds)
 
     def _difference(self, b: Any, a: Any, metric: str) -> np.ndarray:
@@ -216,7 +227,9 @@ class Comparer:
         if (folder, metric) not in self._values:
             from coop_cmp.metrics.resample import draws, resample  # torch is slow to load
 
-            run = StoredRun.of(folder, {})
+            digests = {name: row.get(f"files.{name}") for name in (OUTCOMES_FILE, PREDICTIONS_FILE)}
+            known = {name: value for name, value in digests.items() if isinstance(value, str)}
+            run = StoredRun.of(folder, {"files": known})
             images, labels = run.outcomes.images, run.outcomes.labels
             self._tested[folder] = hashlib.sha256(images.tobytes() + labels.tobytes()).digest()
             shown = [m.name for m in METRICS.values() if m.shown and not m.all_probabilities]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from coop_cmp.errors import UserError
 from coop_cmp.losses.names import TERMS, split_trainer
+from coop_cmp.runs.identity import dataset_of
+from coop_cmp.runs.notes import add_notes
 from coop_cmp.runs.records import RESULTS_FILE
 from coop_cmp.runs.stored import StoredRun
 
@@ -41,8 +43,13 @@ def find_results(output: str | os.PathLike[str]) -> Iterator[Path]:
             yield Path(folder, RESULTS_FILE)
 
 
-def find_runs(output: str | os.PathLike[str]) -> tuple[list[StoredRun], list[str]]:
+def find_runs(
+    output: str | os.PathLike[str], predictions: bool = False
+) -> tuple[list[StoredRun], list[str]]:
     """Find all complete runs below a directory, and say what could not be read.
+
+    Args:
+        predictions: Leave out runs whose predictions cannot be read as well.
 
     Raises:
         UserError: There is no such directory.
@@ -53,7 +60,9 @@ def find_runs(output: str | os.PathLike[str]) -> tuple[list[StoredRun], list[str
     problems: list[str] = []
     for path in find_results(output):
         try:
-            runs.append(StoredRun.of(path.parent))
+            run = StoredRun.of(path.parent)
+            run.check(predictions)
+            runs.append(run)
         except UserError as error:
             problems.append(str(error))
     return runs, problems
@@ -83,6 +92,7 @@ def make_frame(runs: Iterable[StoredRun]) -> pd.DataFrame:
     import pandas as pd  # slow to load
 
     rows = {str(run.folder): row_of(run) for run in runs}
+    add_notes(list(rows.values()))
     columns = dict.fromkeys([*LABELS, *(name for row in rows.values() for name in row)])
     frame = pd.DataFrame(
         list(rows.values()), list(rows), sorted(columns, key=is_setting), dtype=object
@@ -99,9 +109,10 @@ def row_of(run: StoredRun) -> dict[str, Any]:
     shots = settings.get("DATASET.NUM_SHOTS", -1)
     trainable = bool(record["sizes"].get("trainable", 1))
     weights, split = record["weights"].get("digest"), settings["TEST.SPLIT"]
+    tested = (record["images"], record.get("labels"))
     labels = {
-        "dataset": settings["DATASET.NAME"],
-        "trained_on": training["dataset"] if training else settings["DATASET.NAME"],
+        "dataset": dataset_of(settings),
+        "trained_on": training["dataset"] if training else dataset_of(settings),
         "trainer": settings["TRAINER.NAME"],
         "method": method,
         "term": term or "",
@@ -121,17 +132,18 @@ def row_of(run: StoredRun) -> dict[str, Any]:
         "directory": str(run.folder),
         # Runs of other weights are never averaged or paired. Nor are tests on other images averaged
         # (the few-shot validation images are drawn by the seed); a pair of them says so.
-        "group": f"{record['group']} {weights} {record['images'] if split == 'test' else ''}",
-        "pair": f"{record['pair']} {weights}",
+        "group": f"{record['group']} {weights} {tested if split == 'test' else ''}",
+        "pair": f"{record['pair']} {weights} {tested[1]}",
         "digest": record["digest"],
         "checkpoint": record["checkpoint"],
         "images": record["images"],
+        "labels": record.get("labels"),
         "commit": record["commit"],
-        "notes": "; ".join(map(str, record["notes"])),
+        "notes": "; ".join(str(note).replace("; ", ", ") for note in record["notes"]),
         **run.metrics(),
     }
-    for part in ("weights", "sizes", "fit", "seconds", "machine", "versions"):
-        row |= {f"{part}.{name}": value for name, value in record[part].items()}
+    for part in ("weights", "sizes", "fit", "files", "seconds", "machine", "versions"):
+        row |= {f"{part}.{name}": value for name, value in record.get(part, {}).items()}
     return row | dict(settings)
 
 

@@ -19,6 +19,19 @@ TAG = r"[A-Za-z0-9][A-Za-z0-9.+-]*"
 # What names of directories end with for other reasons.
 SUFFIXES = r"\d+shots|lambda.*|from|base|new|val|ratio|log"
 
+_AXES = {
+    "DATASET.NAME": "datasets",
+    "TRAINER.NAME": "trainers",
+    "MODEL.BACKBONE.NAME": "backbones",
+    "DATASET.NUM_SHOTS": "shots",
+    "SEED": "seeds",
+    "TRAINER.CMP.LAMBDA": "lambdas",
+    "TRAINER.CMP.FORM": "forms",
+    "TEST.SPLIT": "validate",
+}
+"""The axes by their settings: a directory's name tells these, and no option may say otherwise."""
+_PROTOCOLS = {"DATASET.SUBSAMPLE_CLASSES": "base2new", "DATASET.ROOT": "--data"}
+
 
 def default_backbone(dataset: str) -> str:
     """The embedded model for the embedded data sets, the paper's main one for all others."""
@@ -96,6 +109,16 @@ def _check_tag(tag: str, where: str) -> None:
         raise UserError(f"{where}: the tag {tag!r} reads like a part of other runs' names")
 
 
+def _check_options(options: Mapping[str, Any], where: str) -> None:
+    """Refuse options that say otherwise than the names of the runs' directories."""
+    for key in options:
+        if key in _AXES:
+            axis = _AXES[key]
+            raise UserError(f"{where}: give {key} as --{axis} ({axis} in a file), not as an option")
+        if key in _PROTOCOLS:
+            raise UserError(f"{where}: {key} is set by {_PROTOCOLS[key]}, not by an option")
+
+
 def parse_grid(entry: Mapping[str, Any], where: str) -> Grid:
     """Check one mapping of a grid file.
 
@@ -115,7 +138,9 @@ def parse_grid(entry: Mapping[str, Any], where: str) -> Grid:
                 raise UserError(f"{where}: {key} should be a {plain[key].__name__}, got {value!r}")
             values[key] = value
             if key == "tag":
-                _check_tag(str(value), where)
+                _check_tag(values[key], where)
+            if key == "options":
+                _check_options(values[key], where)
         else:
             values[key] = _items(key, value, kinds.get(key, str))
     if "datasets" not in values:
@@ -131,6 +156,9 @@ def read_grids(path: Path, changes: Mapping[str, Any]) -> list[Grid]:
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        names = [file.name for pattern in ("*.yaml", "*.yml") for file in path.parent.glob(pattern)]
+        raise UserError(f"datasets: no grid file {path}{closest(path.name, names)}") from None
     except (yaml.YAMLError, UnicodeError, RecursionError) as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"{path}: not readable as YAML ({reason})") from error

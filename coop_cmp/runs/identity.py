@@ -20,12 +20,13 @@ from typing import Any
 
 from coop_cmp.config import METHODS, SETTINGS, flatten, is_free
 from coop_cmp.errors import UserError
-from coop_cmp.files import write_json
+from coop_cmp.files import read_file, write_json
 from coop_cmp.losses.names import TERMS, split_trainer
 
 RUN_FILE = "run.json"
 CALIBRATOR_FILE = "calibrator.safetensors"
 CALIBRATOR = "CALIBRATOR."  # how the keys of a post-hoc calibrator begin
+OF_FOLDERS = ("DATASET.TITLE", "DATASET.CONTENT")  # other data sets have no such settings
 _MISSING = "(not set)"
 
 
@@ -34,7 +35,7 @@ class Training:
     """The run whose model an evaluation tests, as far as its directory tells.
 
     Attributes:
-        dataset: The registered name of the data set it was trained on.
+        dataset: The data set it was trained on, see :func:`dataset_of`.
         digest: Of its settings.
         group: The same without the seed.
         pair: The same without seed, training-time term and calibrator.
@@ -97,7 +98,7 @@ class Identity:
 
     def as_training(self, epoch: int | None = None) -> Training:
         """What an evaluation of this run remembers of it."""
-        return Training(self.settings["DATASET.NAME"], self.digest, self.group, self.pair, epoch)
+        return Training(dataset_of(self.settings), self.digest, self.group, self.pair, epoch)
 
     def as_record(self) -> dict[str, Any]:
         """As it stands in ``run.json`` and ``results.json``."""
@@ -139,6 +140,11 @@ class Identity:
         return words
 
 
+def dataset_of(settings: Mapping[str, Any]) -> str:
+    """The name of a data set for people: that of a folder of one's own, or the registered one."""
+    return settings.get("DATASET.TITLE") or settings["DATASET.NAME"]
+
+
 def canonical(value: Any) -> Any:
     """A setting as JSON knows it: lists for tuples, whole floats as integers."""
     if isinstance(value, list | tuple):
@@ -157,6 +163,7 @@ def identify(cfg: Mapping[str, Any], training: Training | None = None) -> Identi
     settings = flatten(cfg)
     declared = _declared(*split_trainer(str(settings["TRAINER.NAME"])), len(SETTINGS))
     keys = (key for key in settings if (not is_free(key) if declared is None else key in declared))
+    keys = (key for key in keys if key not in OF_FOLDERS or settings[key])
     return Identity({key: canonical(settings[key]) for key in keys}, training)
 
 
@@ -194,7 +201,7 @@ def read_identity(directory: str | Path) -> Identity | None:
     if not path.exists():
         return None
     try:
-        return Identity.from_record(json.loads(path.read_text(encoding="utf-8")))
+        return Identity.from_record(json.loads(read_file(path).decode("utf-8")))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: not the record of a run ({error})") from error
 
@@ -202,7 +209,7 @@ def read_identity(directory: str | Path) -> Identity | None:
 def read_command(directory: str | Path) -> list[str]:
     """Return the words of the command that began the run in a directory; none if nobody knows."""
     try:
-        words = json.loads(Path(directory, RUN_FILE).read_text(encoding="utf-8"))["command"]
+        words = json.loads(read_file(Path(directory, RUN_FILE)).decode("utf-8"))["command"]
         return [str(word) for word in words]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []

@@ -78,7 +78,7 @@ def _pair(row: Row) -> tuple[Any, ...]:
 
 def _place(row: Row, method: str, baseline: Row) -> tuple[Any, ...]:
     """Where a method was tested; with what it was trained on, if it was trained at all."""
-    names = ("test_set", "images", "backbone", "weights.digest", "trained_on")
+    names = ("test_set", "images", "labels", "backbone", "weights.digest", "trained_on")
     trained = (row["shots"], row["seed"]) if baseline["trainable"] else None
     return (method, *(row.get(name) for name in names), trained)
 

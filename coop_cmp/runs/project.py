@@ -20,7 +20,7 @@ from coop_cmp.errors import UserError, closest
 from coop_cmp.losses.names import TERMS, split_trainer, twin_of
 from coop_cmp.runs.frame import make_frame
 from coop_cmp.runs.identity import Identity, calibrated, identify, read_identity
-from coop_cmp.runs.records import RESULTS_FILE, read_results
+from coop_cmp.runs.records import OUTCOMES_FILE, RESULTS_FILE, read_results
 from coop_cmp.runs.run import Run
 from coop_cmp.runs.stored import StoredRun
 
@@ -174,9 +174,11 @@ class Project:
     def state(self, run: Run) -> State:
         """Look at what is on disk for this run."""
         directory = self.directory(run)
-        path = directory / RESULTS_FILE
+        path, outcomes = directory / RESULTS_FILE, directory / OUTCOMES_FILE
         try:
             results = self._read(path, read_results) if path.exists() else None
+            if results and outcomes.exists():
+                self._read(outcomes, lambda file: StoredRun.of(file.parent, results).check())
             found = Identity.from_record(results) if results else read_identity(directory)
         except (UserError, OSError) as error:
             return State("refused", str(error))

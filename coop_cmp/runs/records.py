@@ -2,17 +2,18 @@
 
 ``results.json`` holds its identity, its metrics and the circumstances; ``outcomes.npz`` what the
 model said about each image in a few numbers, for tables, intervals and most figures;
-``predictions.npz`` all logits.
+``predictions.npz`` all logits. The record holds digests of the other two and of itself: a file that
+was changed afterwards is refused.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 import os
 import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coop_cmp.errors import UserError
-from coop_cmp.files import atomic_write, write_json
+from coop_cmp.files import atomic_write, read_file, write_json
 from coop_cmp.metrics.records import METRICS
 from coop_cmp.runs.identity import Identity
 
@@ -51,8 +52,16 @@ FIELDS: dict[str, tuple[type, ...]] = {
     "commit": (str, type(None)),
     "notes": (list,),
 }
+OPTIONAL: dict[str, tuple[type, ...]] = {
+    "files": (dict,),  # digests of the files beside it, by name
+    "labels": (str,),  # digest of the test's labels and class names
+    "checksum": (str,),  # digest of all other fields
+}
+"""What records of earlier versions lack."""
 REQUIRED_METRICS = ("accuracy", "ece", "ace", "mce", "weighted_mce", "nll")
 REQUIRED = (*(f"metrics.{name}" for name in REQUIRED_METRICS), "seconds.total", "sizes.test")
+SMALL = 2**28  # bytes unpacked that any npz file may have; beyond, MOST_TIMES its own size
+MOST_TIMES = 20
 SLACK = 1e-3  # of a metric's bounds: rounding may carry a value just past them
 # Without these nobody could say which run it is.
 LABELS = ("TRAINER.NAME", "DATASET.NAME", "MODEL.BACKBONE.NAME", "SEED", "TEST.SPLIT")
@@ -116,8 +125,18 @@ _OUTCOME_TYPES = {
 
 def image_numbers(names: Sequence[str]) -> np.ndarray:
     """A number for each image from its name alone, so that test sets can share images [N]."""
-    digests = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names]
+    digests = [_image_number(name) for name in names]
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+
+
+def _image_number(name: str) -> bytes:
+    return hashlib.blake2b(os.fsencode(name), digest_size=8).digest()
+
+
+def labels_digest(labels: Any, classnames: Sequence[str]) -> str:
+    """A digest of the labels of a test set in their order, and of the names of its classes."""
+    text = json.dumps([np.asarray(labels).tolist(), list(classnames)])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def images_digest(images: np.ndarray) -> str:
@@ -128,6 +147,7 @@ def images_digest(images: np.ndarray) -> str:
 def write_results(path: str | os.PathLike[str], record: dict[str, Any]) -> None:
     """Write a run's record, without its schema number, to ``path``; a wrong record is refused."""
     record = {"schema": SCHEMA, **record}
+    record["checksum"] = _checksum(record)
     _check(record, str(path))
     write_json(path, record)
 
@@ -140,7 +160,7 @@ def read_results(path: str | os.PathLike[str]) -> dict[str, Any]:
             the message begins with the path.
     """
     try:
-        record = json.loads(Path(path).read_text(encoding="utf-8"))
+        record = json.loads(read_file(path).decode("utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
@@ -165,8 +185,12 @@ def write_predictions(
     labels: Any,
     classnames: list[str],
     text_features: Any = None,
-) -> None:
-    """Write logits [N, C], labels [N], the C class names and perhaps features as an npz file."""
+) -> str:
+    """Write logits [N, C], labels [N], the C class names and perhaps features as an npz file.
+
+    Returns:
+        The digest of the file, for the record.
+    """
     arrays: dict[str, Any] = {
         "logits": np.asarray(logits, dtype=np.float32),
         "labels": np.asarray(labels, dtype=np.int64),
@@ -174,13 +198,16 @@ def write_predictions(
     }
     if text_features is not None:
         arrays["text_features"] = np.asarray(text_features, dtype=np.float32)
-    with atomic_write(path) as file:
-        np.savez(file, **arrays)
+    return _write_npz(path, arrays)
 
 
-def read_predictions(path: str | os.PathLike[str]) -> Predictions:
-    """Read what :func:`write_predictions` wrote; anything else is refused with the path."""
-    arrays = read_npz(path)
+def read_predictions(path: str | os.PathLike[str], digest: str | None = None) -> Predictions:
+    """Read what :func:`write_predictions` wrote; anything else is refused with the path.
+
+    Args:
+        digest: What the record says of the file, if anything.
+    """
+    arrays = read_npz(path, digest)
     missing = [name for name in ("logits", "labels", "classnames") if name not in arrays]
     if missing:
         raise UserError(f"{path}: {', '.join(missing)} missing; not a run's predictions")
@@ -190,38 +217,89 @@ def read_predictions(path: str | os.PathLike[str]) -> Predictions:
             f"{path}: expected logits [N, C], labels [N] and classnames [C], got "
             f"{logits.shape}, {labels.shape} and {classnames.shape}"
         )
-    names = [str(name) for name in classnames]
-    return Predictions(logits, labels, names, arrays.get("text_features"))
+    kinds = logits.dtype.kind + labels.dtype.kind.replace("u", "i") + classnames.dtype.kind
+    if kinds != "fiU" or not np.isfinite(logits).all():
+        raise UserError(f"{path}: expected finite logits, whole labels and names as text")
+    if labels.size and not 0 <= labels.min() <= labels.max() < logits.shape[1]:
+        raise UserError(f"{path}: expected labels from 0 to {logits.shape[1] - 1}")
+    features = arrays.get("text_features")
+    if features is not None and (features.dtype.kind != "f" or not np.isfinite(features).all()):
+        raise UserError(f"{path}: expected finite text features")
+    return Predictions(logits, labels, [str(name) for name in classnames], features)
 
 
-def write_outcomes(path: str | os.PathLike[str], outcomes: Outcomes) -> None:
-    """Write what the model said about each image as an npz file."""
-    with atomic_write(path) as file:
-        np.savez(file, **{k: getattr(outcomes, k).astype(t) for k, t in _OUTCOME_TYPES.items()})
+def write_outcomes(path: str | os.PathLike[str], outcomes: Outcomes) -> str:
+    """Write what the model said about each image as an npz file, and return its digest."""
+    return _write_npz(path, {k: getattr(outcomes, k).astype(t) for k, t in _OUTCOME_TYPES.items()})
 
 
-def read_outcomes(path: str | os.PathLike[str]) -> Outcomes:
-    """Read what :func:`write_outcomes` wrote; anything else is refused with the path."""
-    arrays = read_npz(path)
+def read_outcomes(path: str | os.PathLike[str], digest: str | None = None) -> Outcomes:
+    """Read what :func:`write_outcomes` wrote; anything else is refused with the path.
+
+    Args:
+        digest: What the record says of the file, if anything.
+    """
+    arrays = read_npz(path, digest)
     sizes = {arrays[name].shape for name in _OUTCOME_TYPES if name in arrays}
     right = [arrays[k].dtype == t for k, t in _OUTCOME_TYPES.items() if k in arrays]
     if len(right) < len(_OUTCOME_TYPES) or not all(right) or len(sizes) > 1:
         raise UserError(f"{path}: not the outcomes of a run; do it again")
-    return Outcomes(**{name: arrays[name] for name in _OUTCOME_TYPES})
+    outcomes = Outcomes(**{name: arrays[name] for name in _OUTCOME_TYPES})
+    if outcomes.labels.ndim != 1 or not outcomes.labels.size:
+        raise UserError(f"{path}: not the outcomes of a run, without any image; do it again")
+    for name, most in (("labels", np.inf), ("predicted", np.inf), ("confidence", 1), ("nll", 1e9)):
+        values = arrays[name]
+        if not (values.min() >= 0 and values.max() <= most):  # nor NaN
+            raise UserError(f"{path}: {name} is out of range; do the run again")
+    return outcomes
 
 
-def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """All arrays of an npz file; nothing in it is unpickled."""
+def _write_npz(path: str | os.PathLike[str], arrays: dict[str, Any]) -> str:
+    with atomic_write(path) as file:
+        np.savez(file, **arrays)
+    return _digest(read_file(path))
+
+
+def read_npz(path: str | os.PathLike[str], digest: str | None = None) -> dict[str, np.ndarray]:
+    """All arrays of an npz file; nothing in it is unpickled.
+
+    Args:
+        digest: Of the file, if it is known.
+
+    Raises:
+        UserError: It cannot be read, is another file, or would fill the memory when unpacked.
+    """
     try:
-        file = np.load(path, allow_pickle=False)
-        if isinstance(file, np.ndarray):
-            raise ValueError("it holds a single array")
-        with file:
-            return {name: file[name] for name in file.files}
+        content = read_file(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except (ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+    if digest is not None and _digest(content) != digest:
+        raise UserError(f"{path}: changed since {RESULTS_FILE} was written; do the run again")
+    try:
+        _check_size(content)
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except Exception as error:  # a damaged zip file raises nearly anything
         raise UserError(f"{path}: not a readable npz file ({error})") from error
+
+
+def _check_size(content: bytes) -> None:
+    """Refuse a small file that unpacks to a large one, by the sizes in its directory."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        unpacked = sum(member.file_size for member in archive.infolist())
+    if unpacked > max(SMALL, MOST_TIMES * len(content)):
+        raise ValueError(f"{len(content):,} bytes that unpack to {unpacked:,}")
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def _checksum(record: dict[str, Any]) -> str:
+    """The digest of all fields but itself, as they are read back."""
+    said = {name: value for name, value in record.items() if name != "checksum"}
+    text = json.dumps(json.loads(json.dumps(said)), sort_keys=True)
+    return _digest(text.encode())
 
 
 def _check(record: Any, path: str) -> None:
@@ -236,7 +314,11 @@ def _check(record: Any, path: str) -> None:
         raise UserError(
             f"{path}: schema {record.get('schema')!r} is unknown, this version reads {SCHEMA}"
         )
-    for name, types in FIELDS.items():
+    if unknown := record.keys() - {"schema", *FIELDS, *OPTIONAL}:
+        raise UserError(f"{path}: the field {min(unknown)!r} is unknown")
+    for name, types in (FIELDS | OPTIONAL).items():
+        if name not in record and name in OPTIONAL:
+            continue
         if name not in record:
             raise UserError(f"{path}: the field {name!r} is missing")
         value = record[name]
@@ -248,6 +330,8 @@ def _check(record: Any, path: str) -> None:
     try:
         Identity.from_record(record)
         _check_numbers(record, path)
+        if record.get("checksum", _checksum(record)) != _checksum(record):
+            raise ValueError("its numbers are not those that were written; they were changed")
     except (ValueError, OverflowError) as error:
         words = str(error) if isinstance(error, UserError) else f"{path}: {error}"
         raise UserError(words) from error

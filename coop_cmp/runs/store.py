@@ -19,6 +19,7 @@ from coop_cmp.runs.records import (
     Outcomes,
     image_numbers,
     images_digest,
+    labels_digest,
     write_outcomes,
     write_predictions,
     write_results,
@@ -42,18 +43,24 @@ def store(
         text_features: Of the classifier, where there is one for all images.
     """
     metrics = {k: None if v is None or math.isnan(v) else v for k, v in record["metrics"].items()}
+    arrays = (samples.labels, samples.predicted, samples.confidence, samples.nll)
+    outcomes = Outcomes(images, *(np.asarray(values.cpu()) for values in arrays))
+    logits, labels = samples.matrix, samples.labels
+    predictions = write_predictions(
+        folder / PREDICTIONS_FILE, logits, labels, classnames, text_features
+    )
     record = {
         **record,
         "metrics": metrics,
+        "labels": labels_digest(outcomes.labels, classnames),
+        "files": {
+            PREDICTIONS_FILE: predictions,
+            OUTCOMES_FILE: write_outcomes(folder / OUTCOMES_FILE, outcomes),
+        },
         "seconds": {"total": circumstances.seconds_since_start(), **record.get("seconds", {})},
         "versions": circumstances.versions(),
         "commit": circumstances.commit(),
     }
-    arrays = (samples.labels, samples.predicted, samples.confidence, samples.nll)
-    outcomes = Outcomes(images, *(np.asarray(values.cpu()) for values in arrays))
-    logits, labels = samples.matrix, samples.labels
-    write_predictions(folder / PREDICTIONS_FILE, logits, labels, classnames, text_features)
-    write_outcomes(folder / OUTCOMES_FILE, outcomes)
     # The results come last: a directory that has them has everything.
     write_results(folder / RESULTS_FILE, record)
     return record

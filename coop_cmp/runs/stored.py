@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -78,12 +79,30 @@ class StoredRun:
     @cached_property
     def predictions(self) -> Predictions:
         """Its logits and labels."""
-        return read_predictions(self.path)
+        return read_predictions(self.path, self._digest(self.path.name))
 
     @cached_property
     def outcomes(self) -> Outcomes:
         """What it said about each image."""
-        return read_outcomes(self.folder / OUTCOMES_FILE)
+        return read_outcomes(self.folder / OUTCOMES_FILE, self._digest(OUTCOMES_FILE))
+
+    def check(self, predictions: bool = False) -> None:
+        """Refuse a run whose outcomes, if it has any, are not those that it left.
+
+        Args:
+            predictions: Check its predictions as well, which takes longer.
+
+        Raises:
+            UserError: Beginning with the path of the file.
+        """
+        outcomes = self.folder / OUTCOMES_FILE
+        if os.path.lexists(outcomes):
+            read_outcomes(outcomes, self._digest(OUTCOMES_FILE))
+        if predictions:
+            read_predictions(self.path, self._digest(self.path.name))
+
+    def _digest(self, name: str) -> str | None:
+        return self.record.get("files", {}).get(name)
 
     @cached_property
     def samples(self) -> Samples:

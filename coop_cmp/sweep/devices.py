@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from itertools import takewhile
 
@@ -14,6 +15,11 @@ from coop_cmp.errors import UserError
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 NO_DEVICES = 6  # what nvidia-smi ends with where the driver works and there is no GPU
+
+
+def cores_here() -> int:
+    """Return the number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def visible_gpus() -> list[str] | None:

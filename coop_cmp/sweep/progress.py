@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,6 +15,7 @@ from coop_cmp.runs.run import Run
 from coop_cmp.sweep.process import Attempt
 from coop_cmp.sweep.timing import Estimator, Kind, duration, kind_of
 
+SILENCE = 30.0  # seconds after which a line tells that runs go on, where there is no terminal
 _EPOCH = re.compile(r"epoch\s*\[?(\d+/\d+)\]?")
 
 
@@ -24,9 +26,11 @@ class Progress:
         self.total, self.done, self.jobs = total, done, jobs
         self.estimator = estimator
         self.rest: Counter[Kind] = Counter()
+        self.last = time.monotonic()
 
     def say(self, text: str) -> None:
         print(text, flush=True)
+        self.last = time.monotonic()
 
     def begin(self, runs: Iterable[Run]) -> None:
         """Take note of what is to be done, by kind: the time left costs no look at every run."""
@@ -59,7 +63,15 @@ class Progress:
         self.say(f"FAILED {run}: {reason}")
 
     def tick(self, active: Mapping[int, Attempt]) -> None:
-        """Called a few times a second."""
+        """Print a line about the longest run after half a minute of silence.
+
+        Called a few times a second.
+        """
+        if active and time.monotonic() - self.last >= SILENCE:
+            longest = max(active.values(), key=lambda attempt: attempt.seconds)
+            more = f" and {len(active) - 1} more" if len(active) > 1 else ""
+            count = f"[{self.done}/{self.total}{self.time_left(active)}]"
+            self.say(f"running {_describe(longest)}{more} {count}")
 
     def close(self) -> None:
         """Called once at the end."""

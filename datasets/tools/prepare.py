@@ -42,6 +42,8 @@ def prepare_ucf101(source: Path, root: Path) -> str:
         if source.is_file():
             unpack(source, Path(scratch))
             source = Path(scratch)
+            for link in [path for path in source.rglob("*") if path.is_symlink()]:
+                link.unlink()  # an archive of others could lead anywhere
         videos = sorted(source.rglob("*.avi"))
         if not videos:
             raise UserError(f"no .avi file below {source}; give UCF101.rar or the folder UCF-101")

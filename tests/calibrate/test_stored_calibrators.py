@@ -14,7 +14,7 @@ from scipy.special import softmax
 
 import coop_cmp
 from coop_cmp.calibrate.methods import CALIBRATORS
-from coop_cmp.calibrate.storage import read_calibrator
+from coop_cmp.calibrate.storage import content_digest, read_calibrator
 from coop_cmp.errors import UserError
 from coop_cmp.runs import Identity, read_predictions
 from tests.predict.test_predict import calibrated
@@ -93,7 +93,8 @@ def refuse_others(trained: Path, folder: Path) -> None:
         about | {"values": {"labels": 8, "more": 1}},
         about | {"run": about["run"] | {"digest": "0"}},
     ):
-        save_file(arrays, file, {"about": json.dumps(changed)})
+        text = json.dumps(changed)
+        save_file(arrays, file, {"about": text, "digest": content_digest(text, arrays)})
         with pytest.raises(UserError, match="not a stored calibrator"):
             read_calibrator(file)
     file.write_bytes(file.read_bytes()[:40])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
@@ -12,16 +15,29 @@ from coop_cmp import cli
 from coop_cmp.errors import DataError, UserError
 
 
-def test_the_command_and_its_help_load_nothing_slow():
-    slow = ("torch", "numpy", "yaml", "pandas", "matplotlib")
+def modules_after_help(*words: str) -> tuple[str, set[str]]:
+    """What ``coop-cmp <words> --help`` prints, and the modules it has loaded."""
     text = (
         "import sys; from coop_cmp import cli\n"
-        "try: cli.main(['--help'])\n"
-        f"finally: assert not set(sys.modules) & set({slow}), set(sys.modules) & set({slow})"
+        f"try: cli.main([*{words}, '--help'])\n"
+        "except SystemExit as stop: assert not stop.code\n"
+        "print('modules', *sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert all(f"\n  {name} " in done.stdout for name in cli.COMMANDS)
+    shown, _, modules = done.stdout.rpartition("modules ")
+    return shown, set(modules.split())
+
+
+def test_the_help_loads_nothing_slow():
+    shown, modules = modules_after_help()
+    assert not modules & {"torch", "numpy", "yaml", "pandas", "matplotlib"}
+    assert all(f"\n  {name} " in shown for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("name", ["sweep", "tables", "calibrate", "predict", "export", "validate"])
+def test_the_help_of_a_command_does_not_load_torch(name):
+    assert "torch" not in modules_after_help(name)[1]
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
@@ -30,6 +46,39 @@ def test_every_command_has_a_help(name, capsys):
         cli.main([name, "--help"])
     assert stop.value.code == 0
     assert capsys.readouterr().out.startswith(f"usage: coop-cmp {name} ")
+
+
+def arguments_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """All arguments of a command and of its verbs."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from arguments_of(inner)
+        elif not isinstance(action, argparse._HelpAction):
+            yield action
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_argument_says_what_it_is(name):
+    parser = argparse.ArgumentParser()
+    import_module(f"coop_cmp.cli.{cli._MODULES.get(name, name)}").add_arguments(parser)
+    for action in arguments_of(parser):
+        first = (action.help or "").split()[:1]
+        assert first, action.dest
+        vague = (
+            "of",
+            "a",
+            "an",
+            "the",
+            "its",
+            "what",
+            "where",
+            "which",
+            "such",
+            "only",
+            "default:",
+        )
+        assert first[0] not in vague, action.help
 
 
 def test_an_unknown_command_is_told_with_the_closest(capsys):

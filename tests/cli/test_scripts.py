@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -66,3 +67,20 @@ def test_the_environment_names_the_data_unless_an_option_does(tmp_path):
     assert "--root /one " in call("main.sh", *words, *places, DATA="/one").stdout
     end = call("main.sh", *words, *places, "--data", "/two", DATA="/one")
     assert "--root /two " in end.stdout
+
+
+def test_what_is_installed_is_shown(tmp_path):
+    shutil.copytree(SCRIPTS, tmp_path / "scripts")
+    python = tmp_path / "python"  # one without torch, whose venv is a copy of it
+    python.write_text(
+        '#!/bin/bash\n[ "$1" = -c ] && exit 1\n'
+        'if [ "$2" = venv ]; then mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; fi\n'
+        '[ "$2" = pip ] && echo Collecting torch\nexit 0\n'
+    )
+    python.chmod(0o755)
+    command = ["bash", str(tmp_path / "scripts/main.sh"), "digits", "1"]
+    environment = {**os.environ, "PYTHON": str(python)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Setting up" in done.stderr
+    assert "Collecting torch" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +51,7 @@ def validate(tmp_path: Path, monkeypatch, capsys):
 
     def call(*options: str, digest: str = PUBLISHED) -> tuple[int, str]:
         loaded = SimpleNamespace(digest=digest)
-        monkeypatch.setattr("coop_cmp.cli.validate.load_clip", lambda *arguments: loaded)
+        monkeypatch.setattr("coop_cmp.clip.load_clip", lambda *arguments: loaded)
         places = ["--output", str(project.output), "--data", project.data]
         expected = ["--expected", str(tmp_path / "expected.yaml"), "--backbone", "RN50"]
         return main([*places, *expected, *options]), capsys.readouterr().out
@@ -96,10 +97,13 @@ def test_a_checkpoint_of_coop_is_tested(validate, tmp_path, monkeypatch, capsys)
         validate(*arguments, "nowhere")
 
 
-def in_process(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
+def in_process(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """``subprocess.run`` of train.py without loading torch once more."""
+    other = subprocess.run
 
-    def run(command: list[str], **_: Any) -> SimpleNamespace:
+    def run(command: list[str], **options: Any) -> Any:
+        if command[1:3] != ["-m", "coop_cmp.cli"]:
+            return other(command, **options)
         output, errors = io.StringIO(), io.StringIO()
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", output)

@@ -45,6 +45,14 @@ KINDS = {
     "deep, one context per image": ("end", "group", LAYERS - 1),
 }
 
+TEXTS = {
+    "one": ["a photo of a cat."],
+    "many": [f"a photo of {name}, a pet." for name in NAMES],
+    "two that are equal": ["cat", "cat", "dog"],
+    "that begin like others": ["a", "a a", "a a a a"],
+    "the longest possible": [" ".join(["cat"] * (LENGTH - 3)), "cat"],
+}
+
 
 class Case:
     """Prompts of one kind: the layout, the context and the deep vectors."""
@@ -163,27 +171,12 @@ def test_classes_differ_and_the_context_matters():
 
 @pytest.mark.parametrize("way", ["shared", "naive"])
 @pytest.mark.parametrize("model_kind", MODELS)
-@pytest.mark.parametrize(
-    "texts", [["a photo of a cat."], [f"a photo of {n}, a pet." for n in NAMES]]
-)
+@pytest.mark.parametrize("texts", TEXTS)
 def test_plain_text_is_encoded_as_the_library_does(texts, model_kind, way):
     model = small_clip(model_kind)
-    expected = model.encode_text(tokenizer(texts))
-    assert_same_features(TextEncoder(model, way)(text_layout(texts, tokenizer)), expected)
-
-
-@pytest.mark.parametrize("texts", [["cat", "cat", "dog"], ["a", "a a", "a a a a"]])
-def test_equal_texts_and_texts_that_begin_like_others_keep_their_own_end(texts):
-    model = small_clip("vit")
-    expected = model.encode_text(tokenizer(texts))
-    assert_same_features(TextEncoder(model)(text_layout(texts, tokenizer)), expected)
-
-
-def test_the_longest_possible_prompt_is_encoded():
-    model = small_clip("vit")
-    texts = [" ".join(["cat"] * (LENGTH - 3)), "cat"]
-    expected = model.encode_text(tokenizer(texts))
-    assert_same_features(TextEncoder(model)(text_layout(texts, tokenizer)), expected)
+    expected = model.encode_text(tokenizer(TEXTS[texts]))
+    features = TextEncoder(model, way)(text_layout(TEXTS[texts], tokenizer))
+    assert_same_features(features, expected)
 
 
 @pytest.mark.parametrize("model_kind", MODELS)

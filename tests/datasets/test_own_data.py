@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,7 @@ import yaml
 from PIL import Image
 
 from coop_cmp.config.resolve import resolve
-from coop_cmp.datasets.folder import ImageFolder
+from coop_cmp.datasets.folder import ImageFolder, folder_digest
 from coop_cmp.datasets.own import add_folder, own_name
 from coop_cmp.errors import UserError
 from tests.commands import command
@@ -38,11 +41,11 @@ def images(tmp_path: Path) -> Path:
 
 
 def settings(output: Path) -> dict:
-    return yaml.safe_load((output / "my-cats/dataset.yaml").read_text())["DATASET"]
+    return yaml.safe_load((output / "my cats/dataset.yaml").read_text())["DATASET"]
 
 
 def test_class_folders_become_a_data_set_with_a_printed_list(images, tmp_path, capsys):
-    assert add(images, tmp_path / "out") == "my-cats"
+    assert add(images, tmp_path / "out") == "my cats"
     shown = capsys.readouterr().out.splitlines()
     assert shown[1].split() == ["folder", "name", "prompt"]
     assert shown[2].split() == [*["maine_coon"] * 2, *["a", "photo", "of", "a", "maine", "coon."]]
@@ -118,9 +121,9 @@ def sweep(*arguments: str) -> int:
 def test_a_sweep_takes_a_folder_and_then_its_name(images, tmp_path, capsys, monkeypatch):
     output = ["--output", str(tmp_path / "out"), "--data", str(tmp_path)]
     assert sweep(str(images), "--backbones", "GlyphCLIP", *output) == 0
-    assert "open    my-cats/CoOp_CMP/GlyphCLIP_1shots_lambda0.01/seed1" in capsys.readouterr().out
-    assert sweep("my-cats", *output) == 0
-    assert "open    my-cats/ZeroshotCLIP/ViT-B-16/seed1" in capsys.readouterr().out
+    assert "open    my cats/CoOp_CMP/GlyphCLIP_1shots_lambda0.01/seed1" in capsys.readouterr().out
+    assert sweep("my cats", *output) == 0
+    assert "open    my cats/ZeroshotCLIP/ViT-B-16/seed1" in capsys.readouterr().out
     monkeypatch.chdir(tmp_path)
     assert sweep("my cats", *output) == 0
     with pytest.raises(UserError, match=r"there is no folder \./nothing"):
@@ -137,3 +140,123 @@ def test_the_check_takes_a_folder(images, capsys):
     (images / "maine_coon/2.PNG").write_bytes(b"no image")
     assert datasets_command(["check", str(images), "--full"]) == 1
     assert "1 of 8 opened images are unreadable" in capsys.readouterr().out
+
+
+def test_what_a_user_adds_to_the_settings_survives(images, tmp_path):
+    add(images, tmp_path / "out")
+    config = tmp_path / "out/my cats/dataset.yaml"
+    config.write_text(f"# by hand\n{config.read_text()}OPTIM: {{LR: 0.5}}\n")
+    edited = config.read_text()
+    add(images, tmp_path / "out")
+    assert config.read_text() == edited
+    add(images, tmp_path / "out", "a {}.")
+    written = yaml.safe_load(config.read_text())
+    assert written["OPTIM"] == {"LR": 0.5}
+    assert written["DATASET"]["TEMPLATE"] == "a {}."
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\xff\xfe", "not readable as YAML"),
+        (b"[" * 5000, "not readable as YAML"),
+        (b"DATASET: [", "not readable as YAML"),
+        (b"a text", "expected nodes"),
+        (b"- DATASET", "expected nodes"),
+        (b"DATASET: null", "DATASET"),
+        (b"DATASET: [ROOT]", "DATASET"),
+        (b"DATASET: {ROOT: 5}", "DATASET.ROOT"),
+        (b"DATASET: {ROOT: [a]}", "DATASET.ROOT"),
+        (b"DATASET: {TEMPLATE: a photo}", "DATASET.TEMPLATE"),
+        (b"DATASET: {TEMPLATE: {a: b}}", "DATASET.TEMPLATE"),
+        (b"DATASET: {CLASSNAMES: {a: b}}", "DATASET.CLASSNAMES"),
+        (b"DATASET: {CLASSNAMES: [a]}", "CLASSNAMES must name the 2 classes .* got 1 names"),
+        (b"DATASET: {CLASSNAMES: [[a], 1]}", "DATASET.CLASSNAMES"),
+        (b"DATASET: {NAME: OxfordPets}", "NAME must be ImageFolder"),
+        (b"DATASET: {ROOTS: a}", "ROOTS"),
+        (b"DATASET: !!python/name:os.getpid", "not readable as YAML"),
+        (b"1: 2", "dataset.yaml"),
+    ],
+)
+def test_wrong_settings_are_named_with_their_file(images, tmp_path, content, words):
+    config = tmp_path / "out/my cats/dataset.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_bytes(content)
+    with pytest.raises(UserError, match=words) as caught:
+        add(images, tmp_path / "out")
+    assert str(config) in str(caught.value)
+    assert config.read_bytes() == content
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_settings_that_are_no_file_are_refused(images, tmp_path, make):
+    config = tmp_path / "out/my cats/dataset.yaml"
+    config.parent.mkdir(parents=True)
+    make(config)
+    with pytest.raises(UserError, match="not a file"):
+        add(images, tmp_path / "out")
+
+
+def test_names_are_kept_and_never_collide(tmp_path):
+    kept = ["котики", "猫", "my cats", "my-cats", "a.b", "été", "_x"]
+    changed = ["-x", ".x", "all", "a\nb", "a\tb", "a_b\x7f", os.fsdecode(b"\xff"), "_\x01", "\x01_"]
+    assert [own_name(tmp_path / name) for name in kept] == kept
+    names = [own_name(tmp_path / name) for name in changed]
+    assert len({*kept, *names}) == len(kept) + len(changed)
+    for name in [*names, own_name(Path("/"))]:
+        assert name.encode().decode().isprintable()
+        assert Path(name).parts == (name,)
+        assert name[0] not in "-."
+
+
+@pytest.mark.parametrize("bad", ["maine_coon/\udcff.png", "\udcfe/0.png"])
+def test_names_that_are_not_utf8_are_refused_before_any_run(images, tmp_path, bad):
+    file = images / bad
+    file.parent.mkdir(exist_ok=True)
+    for i in range(4):
+        shutil.copy(images / "maine_coon/0.PNG", f"{file}{i}.png")
+    folder = {"DATASET.NAME": "ImageFolder", "DATASET.ROOT": str(images)}
+    cfg = resolve(ROOT, {}, {**folder, "DATASET.ALLOW_NEW_SPLIT": True}, {})
+    for call in (lambda: add(images, tmp_path / "out"), lambda: ImageFolder(cfg)):
+        with pytest.raises(UserError, match="not UTF-8; rename it") as caught:
+            call()
+        assert str(caught.value).isascii()
+
+
+def test_the_path_of_a_folder_must_be_utf8(images, tmp_path):
+    images.rename(tmp_path / "\udcff")
+    with pytest.raises(UserError, match="not UTF-8; rename it"):
+        add(tmp_path / "\udcff", tmp_path / "out")
+
+
+def own_set(folder: Path) -> ImageFolder:
+    given = {"DATASET.NAME": "ImageFolder", "DATASET.ROOT": str(folder), "SEED": 1}
+    return ImageFolder(resolve(ROOT, {}, {**given, "DATASET.ALLOW_NEW_SPLIT": True}, {}))
+
+
+def test_other_images_or_another_split_are_another_data_set(images, tmp_path):
+    first = own_set(images)
+    copy = Path(shutil.copytree(images, tmp_path / "elsewhere"))
+    assert own_set(copy).digest == first.digest == own_set(images).digest
+    names = {first.image_name(item.impath) for item in first.test}
+    assert names == {own_set(copy).image_name(item.impath) for item in own_set(copy).test}
+
+    larger = copy / "maine_coon/0.PNG"
+    larger.write_bytes(larger.read_bytes() + b"-")
+    other = own_set(copy)
+    assert other.digest != first.digest
+    assert names.isdisjoint(other.image_name(item.impath) for item in other.test)
+
+    split = images / "split.json"
+    content = json.loads(split.read_text())
+    content["val"], content["test"] = content["test"], content["val"]
+    split.write_text(json.dumps(content))
+    assert own_set(images).digest != first.digest
+
+
+def test_the_digest_is_known_before_the_split_is_written(images):
+    given = {"DATASET.NAME": "ImageFolder", "DATASET.ROOT": str(images)}
+    cfg = resolve(ROOT, {}, {**given, "DATASET.ALLOW_NEW_SPLIT": True}, {})
+    before = folder_digest(cfg)
+    assert not (images / "split.json").exists()
+    assert own_set(images).digest == before == folder_digest(cfg)

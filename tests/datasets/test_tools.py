@@ -267,6 +267,25 @@ def test_ucf_frames_get_the_layout_of_the_coop_codebase(
     assert [path.name for path in (tmp_path / "ucf101").iterdir()] == ["UCF-101-midframes"]
 
 
+def test_links_in_an_archive_are_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_text(tmp_path / "secret.avi")
+    write_text(tmp_path / "elsewhere/YoYo/v_YoYo_g01_c02.avi")
+
+    def unpack(archive: Path, folder: Path) -> None:
+        write_text(folder / "UCF-101/YoYo/v_YoYo_g01_c01.avi")
+        (folder / "UCF-101/YoYo/v_YoYo_g01_c03.avi").symlink_to(tmp_path / "secret.avi")
+        (folder / "UCF-101/more").symlink_to(tmp_path / "elsewhere")
+
+    module = coop_cmp.datasets.tools.prepare
+    monkeypatch.setattr(module, "unpack", unpack)
+    monkeypatch.setattr(module, "middle_frame", lambda video: Image.new("RGB", (8, 8)))
+    write_text(tmp_path / "UCF101.rar")
+    prepare("ucf101", tmp_path / "UCF101.rar", tmp_path)
+    assert [p.name for p in tmp_path.rglob("*.jpg")] == ["v_YoYo_g01_c01.jpg"]
+
+
 def test_without_the_tools_for_videos_the_message_says_which(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

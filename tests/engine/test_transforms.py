@@ -118,3 +118,11 @@ def test_instance_norm_noise_and_translation_do_what_they_say(picture) -> None:
     assert plain.size == moved.size == (16, 16)
     assert np.array_equal(np.asarray(plain), np.asarray(T.Resize((16, 16))(picture)))
     assert not np.array_equal(np.asarray(plain), np.asarray(moved))
+
+
+def test_settings_of_transforms_that_are_not_chosen_are_not_read(make_cfg) -> None:
+    cfg = make_cfg()
+    for key in [*cfg.INPUT]:
+        if key.startswith(("RANDAUGMENT", "COLORJITTER", "CUTOUT", "GN_", "GB_", "RGS_", "RRCROP")):
+            del cfg.INPUT[key]
+    assert names(build_transform(cfg, choices=["normalize"])) == ["Resize", "ToTensor", "Normalize"]

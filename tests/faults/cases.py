@@ -92,7 +92,8 @@ def config(name: str, file: str, content: bytes | str, words: str) -> Case:
 
 def images(name: str, words: str, **files: Content) -> Case:
     """A folder of one's own images."""
-    arguments = ("--trainer", "CoOp", "--backbone", "TinyCLIP", *FOLDER, "--output-dir", "{tmp}/o")
+    trainer = ("--trainer", "CoOp", "--backbone", "TinyCLIP", *COOP)
+    arguments = (*trainer, *FOLDER, "--output-dir", "{tmp}/o")
     return Case(f"images: {name}", "train", arguments, words, files, DATA_ERROR)
 
 
@@ -135,11 +136,18 @@ SETTINGS = [
     option("MODEL.BACKBONE.NAME", "ViT-B/61", r'unknown backbone.*did you mean "ViT-B/16"'),
     option("MODEL.BACKBONE.WEIGHTS", "/dev/zero", r"neither a file nor a tag"),
     option("DEVICE", "gpu0", r'device "gpu0" cannot be used'),
+    option("DEVICE", "meta", r'device "meta" cannot be used: its tensors hold no numbers'),
+    option("INPUT.NO_TRANSFORM", "True", r"INPUT\.NO_TRANSFORM True: .*leave it"),
+    option("DATASET.TEMPLATE", "{:>99999999999}", r"brace"),
+    option("TRAINER.NAME", "CoOp_CPM", r'did you mean "CoOp_CMP"'),
     option("OPTIM.LR", "1e30", r"infinite or NaN.*epoch \d+.*rate 1e\+30.*lower OPTIM\.LR"),
 ]
 COMMANDS = [
     Case("no model to test", "train", (*TRAIN, "--eval-only"), r"--eval-only .* --model-dir"),
     Case("an odd option", "train", (*TRAIN, "OPTIM.LR"), r"no value for OPTIM\.LR"),
+    Case("a config with a slip", "train",
+         (*TRAIN, "--dataset-config-file", "configs/datasets/digit.yaml"),
+         r'no file .*did you mean "digits\.yaml"'),
     Case("no data root", "train", (*TRAIN, "--root", "{tmp}/no", "DATASET.NAME", "OxfordPets"),
          r"no folder .*/no/oxford_pets", code=DATA_ERROR),
     Case("output under a file", "train", (*TRAIN, "--output-dir", "{tmp}/a/out"),
@@ -176,6 +184,19 @@ PREDICTIONS = [
     table("bytes", b"label,a\n\xff\n", r"cannot be read"),
     table("a long cell", "label,a\n0," + "1" * 200_000, r"cannot be read"),
 ]
+AXES = {
+    "DATASET.NAME": r"DATASET\.NAME as --datasets",
+    "TRAINER.NAME": r"TRAINER\.NAME as --trainers",
+    "MODEL.BACKBONE.NAME": r"MODEL\.BACKBONE\.NAME as --backbones",
+    "DATASET.NUM_SHOTS": r"DATASET\.NUM_SHOTS as --shots",
+    "SEED": r"SEED as --seeds",
+    "TRAINER.CMP.LAMBDA": r"TRAINER\.CMP\.LAMBDA as --lambdas",
+    "TRAINER.CMP.FORM": r"TRAINER\.CMP\.FORM as --forms",
+    "TEST.SPLIT": r"TEST\.SPLIT as --validate",
+    "DATASET.SUBSAMPLE_CLASSES": r"is set by base2new",
+    "DATASET.ROOT": r"is set by --data",
+}
+PETS: dict[str, Content] = {f"pets/{name}/{i}.png": b"-" for name in "ab" for i in range(4)}
 GRIDS = [
     grid("bytes", b"datasets: \xff", r"grid\.yaml"),
     grid("empty", "", r"grid\.yaml"),
@@ -184,9 +205,25 @@ GRIDS = [
     grid("a wrong form", "{datasets: digits, forms: square}", r"square"),
     grid("an unknown trainer", "{datasets: digits, trainers: CoOpp}", r'did you mean "CoOp'),
     grid("an unknown backbone", "{datasets: digits, backbones: ViT-B/61}", r"ViT-B/61"),
-    grid("a tag that leaves", "{datasets: digits, tag: /../../x}", r"tag"),
+    grid("a tag that leaves", "{datasets: digits, tag: /../../x}", r"tag takes letters"),
+    grid("a tag as of shots", "{datasets: digits, tag: 8shots}", r"reads like a part of other"),
+    grid("an axis as an option", "{datasets: digits, options: {SEED: 3}}", r"SEED as --seeds"),
+    Case("a grid with a slip", "sweep", ("{tmp}/grit.yaml", *SWEEP[1:]),
+         r'no grid file .*did you mean "grid\.yaml"', {"grid.yaml": ""}),
+    Case("an option twice", "sweep", (*SWEEP, "--options", "OPTIM.LR=1", "OPTIM.LR=2"), "twice"),
+    *(Case(f"the option {key}", "sweep", (*SWEEP, "--options", f"{key}=1"), words)
+      for key, words in AXES.items()),
+    *(Case(f"{option} {value}", "sweep", (*SWEEP, option, value), rf"{option}: .* at most \d+")
+      for option in ("--jobs", "--threads", "--time-limit") for value in ("2000000000", "0")),
+    Case("endless runs", "sweep", (*SWEEP, "--time-limit", "inf"), r"--time-limit: .* at most"),
+    Case("nobody's home", "sweep", (*SWEEP, "--output", "~noone/x"), r"--output ~noone/x: not"),
+    Case("data of nobody", "sweep", (*SWEEP, "--data", "~nobody-here/x"), r"--data ~nobody-here"),
+    Case("links in a circle", "sweep", (*SWEEP, "--output", "{tmp}/loop/x"), r"loop",
+         {"loop": lambda path: path.symlink_to(path)}),
+    Case("names in bytes", "sweep", ("{tmp}/pets", *SWEEP[1:], "--names", "{tmp}/names"),
+         r"--names .*/names: not a text file", {"names": b"a \xff\nb b\n", **PETS}),
     Case("half a quote for Slurm", "sweep", (*SWEEP[:3], *SWEEP[4:], "--slurm", "a='"), r"--slurm"),
-]
+]  # fmt: skip
 IMAGES = [
     images("names that read the same", r"'a b' and 'a_b' read the same",
            **{f"{part}/{name}/1.png": b"-" for part in PARTS for name in ("a b", "a_b")}),
@@ -197,5 +234,12 @@ IMAGES = [
            **{"split.json": '{"train": [["a", 0, "a"], ["b", 1000000000, "b"]], "val": [],'
               ' "test": [["a", 0, "a"]]}'}),
     images("a split of nothing", r"not a split file", **{"split.json": "[]"}),
+    images("a split without an end", r"not a split file", **{"split.json": "[" * 100_000}),
+    images("no images", r'cannot read the image ".*/[ab]/1\.png"',
+           **{f"{part}/{name}/1.png": b"-" for part in PARTS for name in "ab"}),
+    images("a class in Latin-1", r"is not UTF-8; rename it",
+           **{f"{part}/{name}/1.png": b"-" for part in PARTS for name in ("a", "\udce9")}),
+    images("a device by a link", r"no image in",
+           **{"train/a/1.png": lambda path: path.symlink_to("/dev/zero"), "test/a/1.png": b"-"}),
 ]  # fmt: skip
 CASES = [*SETTINGS, *COMMANDS, *CONFIGS, *PREDICTIONS, *GRIDS, *IMAGES]

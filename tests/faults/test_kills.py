@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,32 +17,30 @@ from typing import Any
 
 import numpy as np
 
-from coop_cmp import cli
-from tests.conftest import FOLDER, SHORT
+from tests.conftest import FOLDER, ROOT, SHORT
 
 METHOD = ("--trainer", "CoOp_CMP", "--backbone", "TinyCLIP", "--seed", "1", *FOLDER)
 SIZE = ("INPUT.SIZE", "(32, 32)", "TRAINER.COOP.PREC", "fp32", "DATALOADER.NUM_WORKERS", "0")
 OPTIONS = (*SHORT, *SIZE, "TRAIN.CHECKPOINT_FREQ", "1", "OPTIM.MAX_EPOCH", "8")
 
 
-def start(data: Path, out: Path) -> int:
-    """Run train.py in a child process; its number."""
-    child = os.fork()
-    if child:
-        return child
-    code = 1
-    try:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1), os.dup2(nowhere, 2)
-        sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the end
-        code = cli.main(["train", *METHOD, "--root", str(data), "--output-dir", str(out), *OPTIONS])
-    finally:
-        os._exit(code)
-
-
-def wait(child: int) -> int:
-    """The exit code of a child, or minus the signal that ended it."""
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def start(models: Path, data: Path, out: Path) -> subprocess.Popen[str]:
+    """Run train.py in a process of its own, once it has loaded what it needs."""
+    words = ["train", *METHOD, "--root", str(data), "--output-dir", str(out), *OPTIONS]
+    program = (
+        "import os, sys; from coop_cmp import cli; from coop_cmp.cli import train\n"
+        f"train.add_models({str(models)!r})\n"
+        "print('loaded', flush=True)\n"
+        "sys.stdout = open(os.devnull, 'w')\n"
+        f"sys.exit(cli.main({words!r}))"
+    )
+    command = [sys.executable, "-c", program]
+    child = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "loaded\n"
+    return child
 
 
 def outcome(out: Path) -> dict[str, Any]:
@@ -55,10 +53,11 @@ def outcome(out: Path) -> dict[str, Any]:
 
 def test_killed_runs_end_as_undisturbed_ones(request, tiny_weights, pictures, tmp_path):
     kills = request.config.getoption("--kills", 3)
-    draw = random.Random(0)
+    draw, models = random.Random(0), tiny_weights.parent
     undisturbed = tmp_path / "undisturbed"
+    child = start(models, pictures, undisturbed)
     begin = time.monotonic()
-    assert wait(start(pictures, undisturbed)) == 0
+    assert child.wait() == 0
     seconds = time.monotonic() - begin
     expected = outcome(undisturbed)
     done = 0
@@ -66,11 +65,11 @@ def test_killed_runs_end_as_undisturbed_ones(request, tiny_weights, pictures, tm
         out = tmp_path / "killed"
         shutil.rmtree(out, ignore_errors=True)
         while True:
-            child = start(pictures, out)
+            child = start(models, pictures, out)
             if done < kills:
                 time.sleep(draw.uniform(0, seconds))
-                os.kill(child, signal.SIGKILL)
-            code = wait(child)
+                child.kill()
+            code = child.wait()
             if code == 0:  # it was faster than the signal, or the last one
                 break
             assert code == -signal.SIGKILL

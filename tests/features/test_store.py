@@ -7,6 +7,7 @@ import fcntl
 import multiprocessing
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -73,28 +74,6 @@ def test_the_words_for_people_are_no_part_of_the_key(store):
     assert compute.times == 1
 
 
-def truncated(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-5])
-
-
-def without_data(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:40])
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def one_bit_changed(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-
-
-def garbage(path: Path) -> None:
-    path.write_bytes(b"not features at all" * 100)
-
-
 def other_shape(path: Path) -> None:
     """The same bytes in another shape, under the right key."""
     metadata = {"key": path.stem, "checksum": checksum(FEATURES)}
@@ -113,16 +92,20 @@ def of_another_program(path: Path) -> None:
     save_file({"weights": FEATURES}, path)
 
 
-DAMAGES = (
-    truncated,
-    without_data,
-    empty,
-    one_bit_changed,
-    garbage,
-    other_shape,
-    of_another_key,
-    of_another_program,
-)
+def changed(change: Callable[[bytes], bytes]) -> Callable[[Path], int]:
+    return lambda path: path.write_bytes(change(path.read_bytes()))
+
+
+DAMAGES = {
+    "truncated": changed(lambda content: content[:-5]),
+    "without data": changed(lambda content: content[:40]),
+    "empty": changed(lambda content: b""),
+    "one bit changed": changed(lambda content: content[:-1] + bytes([content[-1] ^ 1])),
+    "garbage": changed(lambda content: b"not features at all" * 100),
+    "another shape": other_shape,
+    "of another key": of_another_key,
+    "of another program": of_another_program,
+}
 
 
 def test_a_waiting_run_goes_on_although_workers_of_the_first_live_longer(store):
@@ -143,12 +126,12 @@ def test_a_waiting_run_goes_on_although_workers_of_the_first_live_longer(store):
         waiting[0].close()
 
 
-@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_or_foreign_file_is_made_anew(damage, store, capsys):
     compute = Computed()
     store.fetch(DESCRIPTION, compute)
     (path,) = files(store)
-    damage(path)
+    DAMAGES[damage](path)
     capsys.readouterr()
     assert torch.equal(store.fetch(DESCRIPTION, compute), FEATURES)
     assert compute.times == 2

@@ -123,6 +123,11 @@ def test_saturated_confidences_keep_their_weight(dtype):
         assert math.isfinite(report["nll"])
 
 
+def test_equal_confidences_are_one_bin_of_the_debiased_error():
+    probs, labels = torch.tensor([[1.0, 0.0]] * 10), torch.tensor([0, 1] * 5)
+    assert metrics.debiased_l2(probs, labels) == pytest.approx(math.sqrt(0.25 - 0.25 / 9))
+
+
 def test_half_precision_logits_are_measured_without_saturating():
     logits, labels = made(scale=20.0)
     half = logits.half()

@@ -186,9 +186,8 @@ def test_the_command_prints_the_panel_and_its_convention(tmp_path, capsys):
     path = stored(tmp_path)
     assert main([path, "--bins", "15", "--closed", "left"]) == 0
     out = capsys.readouterr().out
-    value = metrics.ece(
-        load_samples(path)._matrix, load_samples(path).labels, 15, "left", from_logits=True
-    )
+    samples = load_samples(path)
+    value = metrics.ece(samples.matrix, samples.labels, 15, "left", from_logits=True)
     assert f"{100 * value:.2f}%" in next(
         line for line in out.splitlines() if line.startswith("ece")
     )

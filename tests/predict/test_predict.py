@@ -15,8 +15,8 @@ from scipy.special import softmax
 
 import coop_cmp
 from coop_cmp.errors import UserError
-from coop_cmp.files import write_json
 from coop_cmp.predict.selective import Threshold, choose_threshold
+from coop_cmp.runs import write_results
 from tests.blocks import blocks
 from tests.commands import command
 from tests.conftest import ROOT
@@ -95,7 +95,7 @@ def test_what_is_no_trained_run_is_refused(trained, run, tmp_path):
     with pytest.raises(UserError, match="test of another run"):
         coop_cmp.load(tmp_path / "test")
     record = json.loads((trained / "results.json").read_text())
-    write_json(trained / "results.json", record | {"checkpoint": "another"})
+    write_results(trained / "results.json", record | {"checkpoint": "another"})
     with pytest.raises(UserError, match="of another model than the one beside it"):
         coop_cmp.load(trained)
 

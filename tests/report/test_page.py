@@ -11,12 +11,11 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from coop_cmp import cli
 from coop_cmp.errors import UserError
 from coop_cmp.report.groups import grouped
 from coop_cmp.report.page.build import SCRIPTS, build, packed
 from coop_cmp.report.page.details import TEMPERATURES, at_temperatures, class_gaps, pictures
-from coop_cmp.report.page.missing import find_missing, last_words, missing_seeds, with_seed
+from coop_cmp.report.page.missing import find_missing, last_words, missing_seeds
 from coop_cmp.report.page.records import mixtures, warnings
 from coop_cmp.report.page.rows import rows_of
 from coop_cmp.runs import (
@@ -168,8 +167,8 @@ def test_a_seed_that_only_others_have_is_missing(tmp_path):
     groups = [row.group for row in rows]
     assert [(g.row["trainer"], seed) for g, seed in missing_seeds(groups)] == [("KgCoOp", 2)]
     (missing,) = find_missing(None, groups, [])
-    assert missing.directory == str(tmp_path / "b/seed2")
-    assert missing.command == "", "nobody knows how it was called"
+    assert missing["directory"] == str(tmp_path / "b/seed2")
+    assert missing["command"] == "", "nobody knows how it was called"
 
 
 def called(monkeypatch, *words):
@@ -189,10 +188,10 @@ def test_a_broken_or_unfinished_run_is_missing_with_its_last_words(tmp_path, mon
     (tmp_path / "b" / "results.json").write_text("{")
     runs, problems = find_runs(tmp_path)
     broken, unfinished = find_missing(tmp_path, grouped(runs), problems)
-    assert broken.directory == str(tmp_path / "b")
-    assert "not a JSON file" in broken.reason
-    assert unfinished.reason == "not finished: error: no space <left>"
-    assert shlex.split(unfinished.command) == ["python", *words]
+    assert broken["directory"] == str(tmp_path / "b")
+    assert "not a JSON file" in broken["reason"]
+    assert unfinished["reason"] == "not finished: error: no space <left>"
+    assert shlex.split(unfinished["command"]) == ["python", *words]
     assert last_words(str(tmp_path / "a")) == "it left no log"
 
 
@@ -201,22 +200,6 @@ def test_a_forked_run_remembers_its_own_command(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.orig_argv", ["python", "-m", "coop_cmp.cli.sweep", "digits"])
     claim(tmp_path, Identity(SETTINGS))
     assert read_command(tmp_path)[1:] == ["train.py", "--seed", "3"]
-
-
-def test_the_command_of_another_seed_changes_seed_and_places(tmp_path, monkeypatch):
-    folder, model = tmp_path / "test/seed1", tmp_path / "trained/seed1"
-    places = ["--output-dir", str(folder), "--model-dir", str(model)]
-    called(monkeypatch, "train.py", "--seed", "1", "--eval-only", *places, "OPTIM.LR", "0.5")
-    claim(folder, Identity(SETTINGS))
-    place, command = with_seed(str(folder), 1, 7)
-    assert place == str(tmp_path / "test/seed7")
-    args = cli.parse(["train", *shlex.split(command)[2:]])[1]
-    assert (args.seed, args.output_dir) == (7, place)
-    assert args.model_dir == str(tmp_path / "trained/seed7")
-    assert args.opts == ["OPTIM.LR", "0.5"]
-    called(monkeypatch, "-m", "coop_cmp", "--out", "there")
-    claim(tmp_path / "mine", Identity(SETTINGS))
-    assert with_seed(str(tmp_path / "mine"), 1, 7) == (str(tmp_path / "mine_seed7"), "")
 
 
 def test_nothing_from_files_becomes_markup(output):

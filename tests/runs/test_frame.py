@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import io
+import os
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from coop_cmp.errors import UserError
+from coop_cmp.report.summary import summary
 from coop_cmp.runs import load
+from coop_cmp.runs.frame import find_runs
+from coop_cmp.runs.pairs import Baselines
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from tests.commands import command
-from tests.made_runs import finish
+from tests.made_runs import finish, finish_with, write_run
 
 main = command("results")
 
@@ -82,6 +87,73 @@ def test_one_bad_file_never_stops_a_listing(project, capsys):
     assert "3 runs" in out
     for name in bad:
         assert f"left out: {project.output}/{name}/results.json: " in err
+
+
+@pytest.mark.parametrize("name", ["outcomes.npz", "predictions.npz"])
+@pytest.mark.parametrize("damage", ["shifted", "other seed's", "empty"])
+def test_files_that_are_not_those_of_the_record_count_for_nothing(tmp_path, name, damage):
+    random = np.random.default_rng(0)
+    project = Project(tmp_path)
+    runs = [replace(RUN, seed=seed) for seed in (1, 2)]
+    first, second = (
+        finish_with(project, run, random.uniform(0.6, 0.9, 20), random.random(20) < 0.7)
+        for run in runs
+    )
+    file = first / name
+    if damage == "shifted":
+        arrays = dict(np.load(file))
+        key = "predicted" if name == "outcomes.npz" else "logits"
+        np.savez(file, **{**arrays, key: np.roll(arrays[key], 1, 0)})
+    else:
+        file.write_bytes((second / name).read_bytes() if damage != "empty" else b"")
+    found, (problem,) = find_runs(tmp_path, predictions=True)
+    assert [run.folder for run in found] == [second]
+    assert problem == f"{file}: changed since results.json was written; do the run again"
+    if name == "outcomes.npz":
+        assert len(load(tmp_path)) == len(project.frame(runs)) == 1
+        assert load(tmp_path).attrs["problems"] == [problem]
+        assert list(project.frame(runs).attrs["reasons"].values()) == [problem]
+        assert project.state(runs[0]).kind == "refused"
+
+
+def test_folders_of_the_same_kind_are_data_sets_of_their_own(tmp_path):
+    logits, labels = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 3
+    for folder in ("birds", "boats"):
+        for trainer in ("CoOp", "CoOp_CMP"):
+            settings = {"DATASET.NAME": "ImageFolder", "TRAINER.NAME": trainer}
+            settings |= {"DATASET.TITLE": folder, "DATASET.CONTENT": f"digest of {folder}"}
+            write_run(tmp_path / folder / trainer, settings, logits, labels, "xyz")
+    frame = load(tmp_path)
+    assert sorted(set(frame["dataset"])) == sorted(set(frame["trained_on"])) == ["birds", "boats"]
+    assert frame["group"].nunique() == 4
+    assert "ImageFolder" not in summary(frame)
+    baselines = Baselines(frame.to_dict("records"))
+    for row in frame.query("term == 'CMP'").to_dict("records"):
+        assert baselines.of(row)["dataset"] == row["dataset"]
+
+
+@pytest.mark.parametrize("change", ["images", "labels", "names"])
+def test_other_images_labels_or_names_are_never_averaged_or_paired(tmp_path, change):
+    logits, labels = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 3
+    write_run(tmp_path / "a", {}, logits, labels, "xyz")
+    write_run(tmp_path / "b", {"TRAINER.NAME": "CoOp_CMP"}, logits, labels, "xyz")
+    names = [f"other {i}" for i in range(20)] if change == "images" else None
+    labels = labels[::-1].copy() if change == "labels" else labels
+    classes = "xyw" if change == "names" else "xyz"
+    write_run(tmp_path / "c", {"SEED": 2}, logits, labels, classes, names=names)
+    write_run(tmp_path / "d", {}, logits, labels, classes, names=names)
+    frame = load(tmp_path)
+    assert frame.loc["c", "group"] == frame.loc["d", "group"] != frame.loc["a", "group"]
+    text = summary(frame.loc[["b", "d"]])
+    assert "by CMP" not in text or "not the same images" in text
+
+
+def test_a_directory_whose_name_is_not_text_is_read(tmp_path, capsys):
+    place = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    finish(Project(place), RUN)
+    assert len(load(place)) == 1
+    assert main([str(place)]) == 0
+    assert main([str(tmp_path), "--csv"]) == 0
 
 
 def test_the_csv_comes_back_as_the_frame(project, capsys):

@@ -93,6 +93,17 @@ def test_settings_that_cannot_change_a_number_do_not_count(project):
     assert node == project.identity(RUN), "the settings of other methods"
 
 
+def test_the_images_of_a_folder_are_a_part_of_what_a_run_is(project):
+    def of(**values):
+        options = tuple((f"DATASET.{name}", value) for name, value in values.items())
+        return project.identity(replace(RUN, options=options))
+
+    assert of() == of(TITLE="", CONTENT=""), "runs of earlier versions are still the same"
+    birds, boats = of(TITLE="birds", CONTENT="1"), of(TITLE="birds", CONTENT="2")
+    assert len({of().pair, birds.pair, boats.pair}) == 3
+    assert birds.as_training().dataset == "birds"
+
+
 def test_settings_of_a_trainer_from_elsewhere_all_count():
     settings = {"TRAINER.NAME": "PromptSRC", "TRAINER.PROMPTSRC.X": (1, 2.0), "OUTPUT_DIR": "a"}
     assert identify(settings).settings == {

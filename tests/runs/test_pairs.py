@@ -13,7 +13,6 @@ from coop_cmp.runs.frame import find_runs, load
 from coop_cmp.runs.pairs import Baselines, baseline_of, change_of
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
-from tests.conftest import ROOT
 from tests.made_runs import finish_with, write_run
 
 COOP = Run("digits", "CoOp", "GlyphCLIP", 8)
@@ -33,7 +32,7 @@ PAIRS = [
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Project:
-    project = Project(ROOT, tmp_path_factory.mktemp("output"))
+    project = Project(tmp_path_factory.mktemp("output"))
     random = np.random.default_rng(0)
     for run in dict.fromkeys([ZERO_SHOT, COOP, *(run for run, *_ in PAIRS)]):
         confidence = random.uniform(0.55, 0.99, 60)

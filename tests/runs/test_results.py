@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import os
 import struct
 import zipfile
 
@@ -16,6 +17,7 @@ from coop_cmp.runs import (
     read_outcomes,
     read_predictions,
     read_results,
+    records,
     write_outcomes,
     write_predictions,
     write_results,
@@ -46,7 +48,9 @@ def stored(path, change):
 
 def test_a_record_comes_back_as_it_was_with_its_schema(tmp_path):
     write_results(tmp_path / "results.json", RECORD)
-    assert read_results(tmp_path / "results.json") == {"schema": 2, **RECORD}
+    read = read_results(tmp_path / "results.json")
+    assert len(read.pop("checksum")) == 32
+    assert read == {"schema": 2, **RECORD}
     assert [p.name for p in tmp_path.iterdir()] == ["results.json"]
 
 
@@ -81,6 +85,8 @@ def test_a_missing_field_is_named_with_the_path(tmp_path, field):
         (lambda r: r.update(training={"dataset": "Digits"}), "identity is incomplete"),
         (lambda r: r.update(commit=True), "'commit' has the wrong type: True"),
         (lambda r: r.update(metrics=[]), "'metrics' has the wrong type"),
+        (lambda r: r.update(chcksum="0"), "the field 'chcksum' is unknown"),
+        (lambda r: r.update(checksum="0"), "its numbers are not those that were written"),
     ],
 )
 def test_a_wrong_record_is_refused_with_the_path(tmp_path, change, message):
@@ -159,6 +165,89 @@ def test_outcomes_come_back_and_nothing_else_is_taken_for_them(tmp_path):
         np.savez(tmp_path / "broken.npz", **broken)
         with pytest.raises(UserError, match=r"broken\.npz: not the outcomes of a run"):
             read_outcomes(tmp_path / "broken.npz")
+
+
+READERS = [read_results, read_outcomes, read_predictions]
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path, read):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match=r"pipe: cannot be read \(not a regular file\)"):
+        read(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("read", READERS[1:])
+def test_a_small_file_that_unpacks_to_a_large_one_is_refused_unread(tmp_path, monkeypatch, read):
+    monkeypatch.setattr(records, "SMALL", 10_000)
+    np.savez_compressed(tmp_path / "bomb.npz", labels=np.zeros(10**6))
+    monkeypatch.setattr(np, "load", None)
+    with pytest.raises(UserError, match=r"bomb\.npz: .* that unpack to 8,000,\d+"):
+        read(tmp_path / "bomb.npz")
+
+
+def test_a_changed_metric_is_noticed(tmp_path):
+    path = tmp_path / "results.json"
+    write_results(path, RECORD)
+    path.write_text(path.read_text().replace('"gap": 0.1', '"gap": 0.2'))
+    with pytest.raises(UserError, match=r"results\.json: its numbers are not those"):
+        read_results(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("confidence", 5.0),
+        ("confidence", -0.1),
+        ("confidence", math.nan),
+        ("nll", -1.0),
+        ("nll", math.inf),
+        ("labels", -1),
+        ("predicted", -1),
+    ],
+)
+def test_outcomes_out_of_range_are_refused(tmp_path, name, value):
+    arrays = {
+        "images": image_numbers("ab"),
+        "labels": np.array([0, 1]),
+        "predicted": np.array([0, 2]),
+        "confidence": np.array([0.9, 0.5]),
+        "nll": np.ones(2),
+    }
+    arrays[name][1] = value
+    write_outcomes(tmp_path / "o.npz", Outcomes(**arrays))
+    with pytest.raises(UserError, match=rf"o\.npz: {name} is out of range"):
+        read_outcomes(tmp_path / "o.npz")
+    none = {key: values[:0] for key, values in arrays.items()}
+    write_outcomes(tmp_path / "o.npz", Outcomes(**none))
+    with pytest.raises(UserError, match=r"o\.npz: .*without any image"):
+        read_outcomes(tmp_path / "o.npz")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"logits": np.full((2, 3), np.nan)}, "finite logits"),
+        ({"logits": np.zeros((2, 3), dtype=int)}, "finite logits"),
+        ({"labels": np.zeros(2)}, "whole labels"),
+        ({"labels": np.array([0, 3])}, "labels from 0 to 2"),
+        ({"labels": np.array([0, -1])}, "labels from 0 to 2"),
+        ({"classnames": np.zeros(3)}, "names as text"),
+        ({"text_features": np.full((3, 4), np.inf)}, "finite text features"),
+    ],
+)
+def test_predictions_out_of_range_are_refused(tmp_path, arrays, message):
+    good = {"logits": np.zeros((2, 3)), "labels": np.array([0, 1]), "classnames": list("abc")}
+    np.savez(tmp_path / "p.npz", **(good | arrays))
+    with pytest.raises(UserError, match=rf"p\.npz: expected .*{message}"):
+        read_predictions(tmp_path / "p.npz")
+
+
+def test_bytes_that_are_no_text_survive_in_a_record(tmp_path):
+    name = os.fsdecode(b"caf\xe9")
+    write_results(tmp_path / "results.json", RECORD | {"notes": [name]})
+    assert read_results(tmp_path / "results.json")["notes"] == [name]
+    assert image_numbers([name])[0] not in image_numbers(["caf", "cafe"])
 
 
 def test_a_member_that_claims_more_than_memory_is_refused(tmp_path):

@@ -87,15 +87,18 @@ def test_a_sweep_gives_what_a_local_one_gives_in_arrays_as_large_as_allowed(root
 
 
 def test_a_detached_sweep_is_attached_to_and_jobs_are_not_submitted_again(root):
-    behave(root, {1: ["slow"], 2: ["crash"]})
+    behave(root, {1: ["wait"], 2: ["wait and crash"], 3: ["wait"]})
     more = ("--seeds", "1", "2", "3", *ONE)
     code, output = sweep(root, *more, "--detach")
     assert code == 0
     assert "submitted" in output
     assert "|" not in output  # no table yet
-    code, output = sweep(root, *more)
-    assert code == 1
-    assert "attached to 3 Slurm jobs" in output
+    process = start_sweep(root, *more)
+    assert process.stdout is not None
+    assert any("attached to 3 Slurm jobs" in line for line in process.stdout)
+    (root / "go").touch()
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 1
     assert "submitted" not in output
     assert calls(root) == [SEED.format(1), SEED.format(2), SEED.format(2), SEED.format(3)]
     behave(root, {})
@@ -127,6 +130,31 @@ def test_cancel_ends_the_jobs_of_the_runs_that_it_names(root):
     wait_until(lambda: queued(root) == [other])
     sweep(root, "--seeds", "1", *ONE, "--cancel")
     wait_until(lambda: queued(root) == [])
+
+
+def test_a_request_that_cannot_be_met_is_told_with_slurms_reason(root):
+    code, _ = sweep(root, "--seeds", "1", "--slurm", "cpus_per_task=99")
+    assert code == 2, "Slurm knows at once"
+    assert queued(root) == []
+    more = ("--seeds", "1", "--slurm", "mem=99999999")
+    process = start_sweep(root, *more)
+    assert process.stdout is not None
+    assert any("(BadConstraints: Slurm cannot start this" in line for line in process.stdout)
+    process.kill()
+    process.communicate()
+    assert sweep(root, *more, "--cancel")[0] == 0
+    wait_until(lambda: queued(root) == [])
+
+
+def test_variables_of_slurms_commands_change_nothing(root, monkeypatch):
+    monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
+    monkeypatch.setenv("SBATCH_WAIT", "1")
+    behave(root, {seed: ["wait"] for seed in range(1, 10)})
+    more = ("--seeds", *"123456789", "--slurm", "cpus_per_task=1", "--jobs", "1")
+    assert sweep(root, *more, "--detach")[0] == 0
+    assert "submitted" not in sweep(root, *more, "--detach")[1]
+    (root / "go").touch()
+    assert sweep(root, *more, "--cancel")[0] == 0
 
 
 def test_jobs_go_on_when_their_submitter_is_killed_and_are_found_again(root):

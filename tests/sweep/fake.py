@@ -60,7 +60,9 @@ def main():
     except UserError as error:
         print(error)
         sys.exit(2)
-    if step == f"crash on {gpu}" or step == "crash": raise RuntimeError("the loss exploded")
+    while step.startswith("wait") and not (here / "go").exists(): time.sleep(0.05)
+    if step in ("crash", "wait and crash", f"crash on {gpu}"):
+        raise RuntimeError("the loss exploded")
     if step == "memory" and (calls == 1 or list(here.glob("active*"))):
         raise MemoryError("CUDA out of memory")
     if step == "user error": print("error: no such folder"); sys.exit(2)

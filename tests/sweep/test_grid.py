@@ -74,5 +74,5 @@ def test_a_number_that_is_none_is_refused(root):
 
 @pytest.mark.parametrize("option", ["--jobs", "--threads", "--time-limit"])
 def test_nothing_can_be_done_zero_at_a_time(root, option):
-    with pytest.raises(UserError, match="take numbers above 0"):
+    with pytest.raises(UserError, match=f"{option}: expected a number above 0 and at most"):
         main(arguments(root, option, "0"))

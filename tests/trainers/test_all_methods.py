@@ -1,57 +1,19 @@
-"""What holds for every method: sizes, gradients, precisions, twins, checkpoints."""
+"""What holds for every method: gradients, precisions, twins, checkpoints."""
 
 from __future__ import annotations
 
-import open_clip
+import sys
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from dassl.engine import TRAINER_REGISTRY
 
-from coop_cmp.clip import LoadedCLIP
 from coop_cmp.errors import UserError
 from coop_cmp.trainers.cmp import CMP
-from coop_cmp.trainers.cocoop import ConditionalPromptLearner
-from coop_cmp.trainers.coop import PromptLearner
-from coop_cmp.trainers.maple import MultiModalPromptLearner
-from coop_cmp.trainers.proda import PromptDistribution
+from tests.conftest import ROOT
 from tests.trainers.conftest import METHODS, steps
-
-SOME_NAMES = ["cat", "dog", "ox"]
-
-
-def node(**values):
-    return type("Node", (), values)
-
-
-@pytest.mark.parametrize(
-    ("backbone", "learner", "settings", "count"),
-    [
-        ("ViT-B-16", PromptLearner, node(CTX_INIT="", N_CTX=16), 8_192),
-        ("ViT-B-16", PromptLearner, node(CTX_INIT="a photo of a"), 2_048),
-        ("ViT-B-16", ConditionalPromptLearner, node(CTX_INIT="a photo of a"), 35_360),
-        ("RN50", ConditionalPromptLearner, node(CTX_INIT="a photo of a"), 100_928),
-        (
-            "ViT-B-16",
-            MultiModalPromptLearner,
-            node(CTX_INIT="a photo of a", N_CTX=2, PROMPT_DEPTH=9),
-            3_555_072,
-        ),
-        (
-            "ViT-B-16",
-            lambda *args: PromptDistribution(*args, seed=1),
-            node(N_CTX=16, N_PROMPT=32, PROMPT_BS=4),
-            262_144,
-        ),
-    ],
-)
-def test_real_models_have_the_published_number_of_learned_values(
-    backbone, learner, settings, count
-):
-    with torch.device("meta"):  # shapes without memory
-        model = open_clip.create_model(backbone, device="meta")
-    clip = LoadedCLIP(model, open_clip.get_tokenizer(backbone), backbone, "", "", (224, 224))
-    made = learner(settings, clip, SOME_NAMES)
-    assert sum(p.numel() for p in made.parameters()) == count
 
 
 @pytest.mark.parametrize("model", ["TinyCLIP", "TinyResNet"])
@@ -193,3 +155,26 @@ def test_what_is_logged_adds_up_to_the_loss(build, name):
         assert report["loss"] == pytest.approx(sum(terms), rel=1e-5)
     replaced = name.endswith(("Brier", "Focal"))
     assert ("loss_ce" in report) == (not replaced and "ProDA" not in name)
+
+
+def files_of_a_step(trainer: Any) -> set[str]:
+    """The files of this project whose functions run in the second training step."""
+    seen: set[str] = set()
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(str(ROOT)):
+            seen.add(str(Path(frame.f_code.co_filename).relative_to(ROOT)))
+
+    steps(trainer, 1)  # what is made once is made
+    sys.setprofile(note)
+    try:
+        trainer.forward_backward(trainer.train_loader_x[1])
+    finally:
+        sys.setprofile(None)
+    return seen
+
+
+def test_a_step_with_the_penalty_touches_two_files_more(build):
+    plain, penalised = files_of_a_step(build("CoOp")), files_of_a_step(build("CoOp_CMP"))
+    assert plain >= {"trainers/base.py", "trainers/coop.py"}
+    assert penalised - plain == {"trainers/cmp.py", "coop_cmp/losses/cmp.py"}

@@ -83,6 +83,12 @@ def test_a_step_stays_on_the_gpu(build, precision):
         assert (value.device.type, value.dtype) == ("cuda", torch.float32), name
 
 
+@pytest.mark.parametrize("weights", ["[0.1]", "[0]", "0.1"])
+def test_one_member_is_no_ensemble_and_leaves_a_run(run, weights):
+    logits, _ = run("run", "TRAINER.BPEFT.KL_WEIGHTS", weights, trainer="BPEFT")
+    assert np.isfinite(logits).all()
+
+
 def test_a_run_stores_probabilities_and_vacuity_and_can_be_tested_again(run, tmp_path):
     small = ("TRAINER.BPEFT.N_CTX", "4", "TRAINER.BPEFT.KL_WEIGHTS", "[0.0, 1.0]")
     logits, said = run("run", *small, trainer="BPEFT")

@@ -13,15 +13,8 @@ from coop_cmp.trainers.clipft import contrastive_loss
 from tests.trainers.conftest import CLASSES, steps
 
 ADAMW = (
-    "OPTIM.NAME",
-    "adamw",
-    "OPTIM.LR",
-    1e-3,
-    "OPTIM.WEIGHT_DECAY",
-    0.1,
-    "OPTIM.ADAM_BETA2",
-    0.98,
-)
+    "OPTIM.NAME", "adamw", "OPTIM.LR", 1e-3, "OPTIM.WEIGHT_DECAY", 0.1, "OPTIM.ADAM_BETA2", 0.98,
+)  # fmt: skip
 
 
 def class_logits(model: nn.Module, tokens: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
@@ -133,13 +126,6 @@ def test_batch_normalisation_keeps_clips_statistics(build):
     after = trainer.learner.state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
     assert not any(module.training for module in trainer.learner.modules())
-
-
-@pytest.mark.parametrize("precision", ["fp32", "amp", "fp16"])
-def test_the_weights_are_in_single_precision_whatever_the_precision(build, precision):
-    trainer = build("CLIPFT", *ADAMW, "TRAINER.CLIPFT.PREC", precision)
-    steps(trainer, 1)
-    assert {p.dtype for p in trainer.learner.parameters()} == {torch.float32}
 
 
 def test_a_checkpoint_serves_as_the_weights_of_other_methods(build, tmp_path):

@@ -36,6 +36,14 @@ def test_every_method_records_what_its_term_did(build, method, term):
     assert fit["gradient"] > 0
 
 
+def test_the_gradient_is_measured_where_an_epoch_has_fewer_batches_than_a_print_takes(build):
+    trainer = build("CoOp_CMP", "TRAIN.PRINT_FREQ", 10)
+    steps(trainer, 2)
+    assert "gradient" not in trainer.facts()["fit"]
+    steps(trainer, 3)  # the last batch of the epoch
+    assert trainer.facts()["fit"]["gradient"] > 0
+
+
 def test_a_plain_method_has_no_gradient_of_a_term_and_an_untrained_one_nothing(build):
     trainer = build("CoOp")
     assert trainer.facts()["fit"] == {}

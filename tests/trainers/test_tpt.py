@@ -252,6 +252,7 @@ def test_the_first_view_is_the_test_image_and_the_others_are_random():
     ("options", "message"),
     [
         (("TRAINER.TPT.VIEWS", "9"), r"CONFIDENT 0\.1 leaves none of TRAINER\.TPT\.VIEWS 9"),
+        (("TRAINER.TPT.VIEWS", "1000000000000000000000000000000"), r"VIEWS must be .* 1 to 1024"),
         (("TRAINER.TPT.CONFIDENT", "1.5"), r"TRAINER\.TPT\.CONFIDENT must be a number"),
         (("OPTIM.NAME", "sgd"), r'OPTIM\.NAME must be "adamw" for CTPT, got "sgd"'),
         (("TRAINER.TPT.DISPERSION", "-1"), r"TRAINER\.TPT\.DISPERSION must be .* number >= 0"),
@@ -276,6 +277,22 @@ def test_views_of_a_loader_that_already_has_them_are_left_alone():
     features = loaders.StoredFeatures(lambda items: torch.zeros(1, 2, 3), [])
     loader = SimpleNamespace(dataset=features)
     assert loaders.ManyViewsLoaders.test_loader(None, loader) is loader  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "plain", "sign"),
+    [
+        ("CTPT", "DISPERSION", plain_tpt.spread, -1),
+        ("OTPT", "ORTHOGONALITY", plain_tpt.reflected, 1),
+    ],
+)
+def test_the_term_is_the_published_one_times_its_weight(build, name, key, plain, sign):
+    text = unit(7, 12)
+    for weight in (0.5, 4.0):
+        options = (f"TRAINER.TPT.{key}", [weight], "OPTIM.NAME", "adamw")
+        term = build(name, *options).model.term
+        torch.testing.assert_close(term(text), sign * weight * plain(text))
+    assert build("TPT", "OPTIM.NAME", "adamw").model.term is None
 
 
 def test_a_second_weight_is_for_imagenet_and_its_variants():

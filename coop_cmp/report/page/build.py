@@ -16,7 +16,7 @@ from plotly.offline import get_plotlyjs
 
 from coop_cmp.metrics.records import shown_in
 from coop_cmp.report.page.details import pictures
-from coop_cmp.report.page.missing import Missing, find_missing
+from coop_cmp.report.page.missing import find_missing
 from coop_cmp.report.page.records import mixtures, records, warnings
 from coop_cmp.report.page.rows import Row, rows_of
 from coop_cmp.runs.stored import StoredRun
@@ -52,7 +52,7 @@ def build(
     return render(page_data(rows, missing, title))
 
 
-def page_data(rows: Sequence[Row], missing: Sequence[Missing], title: str) -> dict[str, Any]:
+def page_data(rows: Sequence[Row], missing: Sequence[Any], title: str) -> dict[str, Any]:
     """Everything the page shows; ready for JSON."""
     mixed = mixtures(rows)
     return {
@@ -70,7 +70,7 @@ def page_data(rows: Sequence[Row], missing: Sequence[Missing], title: str) -> di
         "rows": [{**row.summary(), "mixed": names} for row, names in zip(rows, mixed, strict=True)],
         # Unpacked by the browser when a row is chosen: most of them never are.
         "details": [packed({**pictures(row.group), **records(row)}) for row in rows],
-        "missing": [one.as_record() for one in missing],
+        "missing": missing,
         "warnings": warnings(rows),
     }
 

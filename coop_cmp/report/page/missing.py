@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,46 +16,31 @@ LOGS = ("sweep.log", "log.txt")
 LOG_END = 4096
 
 
-@dataclass(frozen=True)
-class Missing:
-    """A run without results.
-
-    Attributes:
-        directory: Where its results would be.
-        reason: Why they are not, as far as anyone can tell.
-        command: What makes them, "" where nobody knows.
-    """
-
-    directory: str
-    reason: str
-    command: str
-
-    def as_record(self) -> dict[str, str]:
-        """Return it ready for JSON."""
-        return asdict(self)
-
-
 def find_missing(
     output: Path | None, groups: Sequence[Group], problems: Sequence[str]
-) -> list[Missing]:
+) -> list[dict[str, str]]:
     """Return all runs that a reader of the page would expect, and that have no results.
+
+    Each has a ``directory``, the ``reason`` as far as anyone can tell, and the ``command`` that was
+    noted there.
 
     Args:
         output: Where runs may be that have begun and not finished.
         problems: What could not be read, each beginning with the path.
     """
-    found: dict[str, Missing] = {}
-    for problem in problems:
-        folder = str(Path(problem.partition(": ")[0]).parent)
-        found[folder] = Missing(folder, problem, shlex.join(read_command(folder)))
+    reasons = {str(Path(text.partition(": ")[0]).parent): text for text in problems}
     for folder in unfinished(output) if output else ():
-        reason = f"not finished: {last_words(folder)}"
-        found.setdefault(folder, Missing(folder, reason, shlex.join(read_command(folder))))
+        reasons.setdefault(folder, f"not finished: {last_words(folder)}")
+    commands = {folder: read_command(folder) for folder in reasons}
     for group, seed in missing_seeds(groups):
-        folder, command = with_seed(str(group.runs[0].folder), group.row["seed"], seed)
-        reason = f"seed {seed} is missing, other methods have it"
-        found.setdefault(folder, Missing(folder, reason, command))
-    return list(found.values())
+        other, known = group.runs[0].folder, group.row["seed"]
+        named = other.name == f"seed{known}"
+        place = other.with_name(f"seed{seed}" if named else f"{other.name}, seed {seed}")
+        reasons.setdefault(str(place), f"seed {seed} is missing, other methods have it")
+    return [
+        {"directory": folder, "reason": reason, "command": shlex.join(commands.get(folder, []))}
+        for folder, reason in reasons.items()
+    ]
 
 
 def unfinished(output: Path) -> Iterator[str]:
@@ -87,29 +71,3 @@ def missing_seeds(groups: Sequence[Group]) -> Iterator[tuple[Group, int]]:
     for group in groups:
         if group.seeds:
             yield from ((group, s) for s in sorted(known[group.place] - set(group.seeds)))
-
-
-def with_seed(folder: str, known: int, wanted: int) -> tuple[str, str]:
-    """Return the directory and the command of a run with another seed than the one in a folder.
-
-    The command is that of the known run with its seed and its directories changed; "" where one of
-    them is not in it.
-    """
-    place = _of_seed(folder, known, wanted)
-    words = read_command(folder)
-    changes = {"--seed": str(wanted), "--output-dir": place}
-    if "--model-dir" in words:
-        changes["--model-dir"] = _of_seed(words[words.index("--model-dir") + 1], known, wanted)
-    for flag, value in changes.items():
-        if flag not in words:
-            return place, ""
-        words[words.index(flag) + 1] = value
-    return place, shlex.join(words)
-
-
-def _of_seed(folder: str, known: int, wanted: int) -> str:
-    """The directory of another seed; of a run with a name of its own, that name and the seed."""
-    name = Path(folder).name
-    if name == f"seed{known}":
-        return str(Path(folder).with_name(f"seed{wanted}"))
-    return str(Path(folder).with_name(f"{name}_seed{wanted}"))

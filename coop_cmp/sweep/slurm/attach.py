@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from coop_cmp.errors import UserError
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from coop_cmp.sweep.failures import Failure, report_failures
@@ -25,6 +26,7 @@ from coop_cmp.sweep.slurm.submission import Submission
 from coop_cmp.sweep.timing import duration
 
 POLLS = (1.0, 30.0)  # seconds between looks at the queue, growing while nothing happens
+NEVER = "Slurm cannot start this; --cancel, then change --slurm"
 SETTLE = 5.0  # seconds for a shared disk to show what a job wrote at its end
 PATIENCE = 60.0  # seconds that a job waits for a run that another process has
 
@@ -161,9 +163,20 @@ class Attachment:
         ]
         queue.cancel(later)
         if len(later) < len(jobs):
-            record.release(number)
+            self._release(record, number)
             given = f" (time={self.options['time']} was given)" if "time" in self.options else ""
             self.progress.say(f"submitted as Slurm job {number}: {array}{given}")
+
+    def _release(self, record: Submission, number: int) -> None:
+        """Let an array start, or remove it if Slurm says that it cannot."""
+        try:
+            record.release(number)
+        except queue.Away:
+            raise  # the next call finds it
+        except UserError:
+            queue.cancel(queue.tasks(record.name))
+            record.remove()
+            raise
 
     def _has_other(self, run: Run, number: int) -> bool:
         holder = self.held.get(run)
@@ -188,7 +201,9 @@ class Attachment:
         """``slurm  3 pending, 2 running, 5 done, 0 failed, about 5 min left``."""
         states = Counter(h.task.state == "PENDING" for h in self.held.values())
         waiting = len(self.rest) - len(self.held) - len(self.lost)
-        words = [f"{states[True]} pending", f"{states[False] + len(self.lost)} running"]
+        impossible = {task.reason for task in self.jobs if task.is_impossible}
+        why = f" ({', '.join(sorted(impossible))}: {NEVER})" if impossible else ""
+        words = [f"{states[True]} pending{why}", f"{states[False] + len(self.lost)} running"]
         words += [f"{waiting} not submitted yet"] if waiting else []
         words += [f"{self.progress.done} done", f"{len(self.failures)} failed"]
         return f"slurm  {', '.join(words)}{self.progress.time_left({})}"

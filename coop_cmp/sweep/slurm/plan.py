@@ -14,7 +14,11 @@ from coop_cmp.sweep.timing import Estimator, duration, kind_of
 PACKED = 3600.0  # seconds: short runs share a job up to this expected length
 MARGIN = 2.0  # a job asks for so many times what its runs are expected to take,
 EXTRA = 600.0  # and these seconds for its start and slow disks
-OURS = ("array", "job-name", "output", "error", "open-mode", "hold", "parsable", "wrap", "requeue")
+OURS = (
+    *("array", "job-name", "output", "error", "open-mode", "hold", "parsable", "wrap", "requeue"),
+    *("wait", "test-only"),
+)
+READ = ("time", "cpus-per-task", "signal")  # which the sweep looks at or sets, if nobody else does
 
 
 @dataclass(frozen=True)
@@ -44,12 +48,21 @@ def parameters(text: str) -> dict[str, str]:
         pairs = [part.partition("=") for part in shlex.split(text)]
     except ValueError as error:
         raise UserError(f"--slurm: cannot be split into words ({error}): {text}") from error
-    for key, equals, _ in pairs:
+    found: dict[str, str] = {}
+    for word, equals, value in pairs:
+        key = word.replace("_", "-")
         if not equals or not key:
-            raise UserError(f"--slurm: expected key=value pairs, got {key!r}")
-        if key.replace("_", "-") in OURS:
-            raise UserError(f"--slurm: {key} is set by the sweep itself; leave it out")
-    return {key.replace("_", "-"): value for key, _, value in pairs}
+            raise UserError(f"--slurm: expected key=value pairs, got {word!r}")
+        # sbatch takes abbreviated options, too.
+        if ours := [option for option in OURS if option.startswith(key)]:
+            meant = "" if key in OURS else f" (short for {ours[0]})"
+            raise UserError(f"--slurm: {word}{meant} is set by the sweep itself; leave it out")
+        if full := [option for option in READ if option.startswith(key) and option != key]:
+            raise UserError(f"--slurm: {word} is an abbreviation; write {full[0]}")
+        if key in found:
+            raise UserError(f"--slurm: {word} is given twice")
+        found[key] = value
+    return found
 
 
 def chains(runs: Sequence[Run]) -> list[tuple[Run, ...]]:

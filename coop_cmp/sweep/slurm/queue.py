@@ -17,6 +17,9 @@ _FORMAT = "%F|%K|%j|%T|%r"
 _LIMIT = re.compile(r"SubmitJob\w*Limit|job submit limit")
 _AWAY = re.compile(r"contact slurm controller|[Tt]imed out|temporarily|[Cc]onnection refused")
 _ASK_AGAIN = 30.0
+_OPTIONS = ("SBATCH_", "SQUEUE_", "SCANCEL_", "SCONTROL_")
+# Why Slurm does not start a job that asks for what there is not.
+_IMPOSSIBLE = ("BadConstraints", "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit")
 
 
 class Refused(UserError):
@@ -49,6 +52,19 @@ class Task:
     def id(self) -> str:
         return f"{self.array}_{self.index}"
 
+    @property
+    def is_impossible(self) -> bool:
+        """Whether it asks for what there is not, so that it will never start."""
+        return self.state == "PENDING" and self.reason in _IMPOSSIBLE
+
+
+def environment() -> dict[str, str]:
+    """Return this process's variables without those that stand for options of Slurm's commands.
+
+    ``SQUEUE_STATES=RUNNING`` would hide pending jobs, ``SBATCH_WAIT=1`` would wait for a held one.
+    """
+    return {k: v for k, v in os.environ.items() if not k.startswith(_OPTIONS)}
+
 
 def call(*command: str, text: str = "") -> str:
     """The output of one of Slurm's commands.
@@ -57,7 +73,9 @@ def call(*command: str, text: str = "") -> str:
         UserError: It is not there or ended with an error, of which the last line is shown.
     """
     try:
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, input=text, env=environment(), capture_output=True, text=True, check=False
+        )
     except OSError as error:
         raise UserError(f"--slurm: no {command[0]} here; submit where Slurm is") from error
     if done.returncode:

@@ -7,6 +7,7 @@ has, ``<index>.json`` how a job has ended, ``<index>.log`` what it printed.
 from __future__ import annotations
 
 import getpass
+import hashlib
 import json
 import os
 import secrets
@@ -22,6 +23,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from coop_cmp import __version__
 from coop_cmp.errors import UserError
 from coop_cmp.files import write_json
 from coop_cmp.runs.project import Project
@@ -49,7 +51,7 @@ class Submission:
 
     @cached_property
     def record(self) -> dict[str, Any]:
-        return json.loads((self.folder / "jobs.json").read_text(encoding="utf-8"))
+        return _read(self.folder / "jobs.json")
 
     @cached_property
     def jobs(self) -> list[list[Run]]:
@@ -86,14 +88,14 @@ class Submission:
         """What a job wrote: ``idle``, and once it has ended ``failures``."""
         os.listdir(self.folder)  # a network file system looks anew
         path = self.folder / f"{index}.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"idle": 0}
+        return _read(path) if path.exists() else {"idle": 0}
 
     def write_report(self, index: int, idle: int, failures: Sequence[Failure] | None) -> None:
         """Note how a job has ended, or with None that it goes on."""
         report: dict[str, Any] = {"idle": idle}
         if failures is not None:
             report["failures"] = [[str(f.run), f.reason, list(f.log)] for f in failures]
-        write_json(self.folder / f"{index}.json", report)
+        _write(self.folder / f"{index}.json", report)
 
     def failure(self, index: int, run: Run) -> Failure | None:
         """Why a job that has ended left a run undone; None as long as it has not said so."""
@@ -109,6 +111,34 @@ class Submission:
 
 def _run(entry: Mapping[str, Any]) -> Run:
     return Run(**{**entry, "options": tuple(map(tuple, entry["options"]))})
+
+
+def _digest(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _write(path: Path, record: Mapping[str, Any]) -> None:
+    write_json(path, {**record, "version": __version__, "digest": _digest(record)})
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return a record as it was written.
+
+    Raises:
+        UserError: It was changed since, or another version wrote it.
+    """
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        digest, version = record.pop("digest"), record.pop("version")
+        if (digest, version) == (_digest(record), __version__):
+            return record
+        reason = "it was changed" if version == __version__ else f"of version {version!r}"
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = f"not a record: {type(error).__name__}"
+    raise UserError(
+        f"{path}: cannot be used ({reason}); end its jobs with scancel --name={path.parent.name}, "
+        "then remove the folder"
+    )
 
 
 def home(project: Project) -> Path:
@@ -159,7 +189,7 @@ def submit(
         "settings": asdict(settings),
         "jobs": [[asdict(run) for run in job] for job in jobs],
     }
-    write_json(folder / "jobs.json", record)
+    _write(folder / "jobs.json", record)
     wanted = {
         "job-name": folder.name,
         "array": f"0-{len(jobs) - 1}%{side_by_side}",

@@ -94,11 +94,15 @@ class TrainerBase:
         epoch = 0
         for name, (fpath, checkpoint) in found.items():
             print(f'Loading checkpoint from "{fpath}"')
+            self.check_checkpoint(directory, fpath, checkpoint)
             epoch = restore(
                 checkpoint, fpath, self._models[name], self._optims[name], self._scheds[name]
             )
         restore_training_state(self, checkpoint)
         return epoch
+
+    def check_checkpoint(self, directory: str, fpath: str, checkpoint: Any) -> None:
+        """Hook: refuse to continue from a checkpoint that the directory should not hold."""
 
     def load_model(self, directory: str, epoch: int | None = None) -> None:
         """Load the weights of each model: of the best epoch, or those saved after ``epoch``."""

@@ -7,6 +7,12 @@ import os
 import numpy as np
 from PIL import Image, ImageOps
 
+from coop_cmp.errors import DataError
+
+
+class UnreadableImage(DataError, OSError):
+    """A file of a data set that is not an image, or not a whole one."""
+
 
 class ImageCache:
     """Reads images and keeps as many of them decoded as fit into a number of bytes."""
@@ -39,7 +45,7 @@ def read_image(path: str, upright: bool = False) -> Image.Image:
 
     Raises:
         FileNotFoundError: there is no such file.
-        OSError: the file is not an image or not a whole one. The message has the path.
+        UnreadableImage: the file is not an image or not a whole one. The message has the path.
     """
     if not os.path.exists(path):
         raise FileNotFoundError(f'No file exists at "{path}"')
@@ -49,7 +55,7 @@ def read_image(path: str, upright: bool = False) -> Image.Image:
             return _to_rgb(ImageOps.exif_transpose(image)) if upright else image.convert("RGB")
     # Pillow's decoders also raise SyntaxError, ValueError, struct.error, DecompressionBombError...
     except Exception as error:
-        raise OSError(
+        raise UnreadableImage(
             f'cannot read the image "{path}": {error}; replace the file or remove it from the '
             "data set"
         ) from error

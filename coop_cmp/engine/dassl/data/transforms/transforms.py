@@ -165,13 +165,14 @@ def _policies(cfg: CfgNode, choices: Sequence[str]) -> list[Any]:
     for name in ("imagenet", "cifar10", "svhn"):
         if f"{name}_policy" in choices:
             steps.append(T.AutoAugment(T.AutoAugmentPolicy(name)))
-    n_ops = cfg.INPUT.RANDAUGMENT_N
+    node = cfg.INPUT
     if "randaugment" in choices:
-        steps.append(T.RandAugment(n_ops, cfg.INPUT.RANDAUGMENT_M))
+        steps.append(T.RandAugment(node.RANDAUGMENT_N, node.RANDAUGMENT_M))
     if "randaugment_fixmatch" in choices:  # a random strength for each operation
-        steps += [T.TrivialAugmentWide() for _ in range(n_ops)]
+        steps += [T.TrivialAugmentWide() for _ in range(node.RANDAUGMENT_N)]
     if "randaugment2" in choices:
-        steps += [T.RandomApply([T.TrivialAugmentWide()], p=0.6) for _ in range(n_ops)]
+        views = [T.TrivialAugmentWide() for _ in range(node.RANDAUGMENT_N)]
+        steps += [T.RandomApply([view], p=0.6) for view in views]
     return steps
 
 

@@ -1,0 +1,133 @@
+"""Any byte or value of a stored calibrator changed: the same calibrator, or which file is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.numpy import load_file, save
+
+from coop_cmp.calibrate import (
+    DAC,
+    Temperature,
+    fit_dirichlet,
+    fit_histogram,
+    fit_isotonic,
+    fit_vector,
+    scale_to_zero_shot,
+)
+from coop_cmp.calibrate.storage import (
+    StoredCalibrator,
+    content_digest,
+    read_calibrator,
+    write_calibrator,
+)
+from coop_cmp.errors import UserError
+from coop_cmp.runs import Identity
+from coop_cmp.runs.identity import CALIBRATOR_FILE
+
+NAMES = ["bird", "cat", "Käfer"]
+RNG = np.random.default_rng(0)
+LOGITS, ZERO_SHOT = RNG.normal(0, 3, (2, 30, 3))
+LABELS = RNG.integers(0, 3, 30)
+RUN = Identity({"TRAINER.NAME": "CoOp", "DATASET.NAME": "Digits", "SEED": 1, "OPTIM.LR": 0.002})
+CALIBRATORS: dict[str, Callable[..., Any]] = {
+    "temperature": Temperature(1.4, 0.1, 30),
+    "vector": fit_vector(LOGITS, LABELS),
+    "dirichlet": fit_dirichlet(LOGITS, LABELS, 0.1),
+    "histogram": fit_histogram(LOGITS, LABELS),
+    "isotonic": fit_isotonic(LOGITS, LABELS),
+    "dac": DAC(np.array([0.9, 1.0, 0.7])),
+    "sals": scale_to_zero_shot,
+}
+TRIES = settings(
+    max_examples=100,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=4,
+)
+
+
+@pytest.fixture(params=CALIBRATORS)
+def file(request, tmp_path) -> Path:
+    calibrator = CALIBRATORS[request.param]
+    other = RUN if request.param == "sals" else None
+    names = None if request.param in ("temperature", "sals") else NAMES
+    write_calibrator(tmp_path, StoredCalibrator(calibrator, RUN, "a1", names, other, "b2"))
+    return tmp_path / CALIBRATOR_FILE
+
+
+def answer(path: Path) -> tuple[Any, ...] | None:
+    """What a file's calibrator makes of the logits, and whose it is; None if it is refused."""
+    try:
+        stored = read_calibrator(path)
+    except UserError as error:
+        words = str(error)
+    else:
+        words = ""
+    if words:
+        assert str(path) in words
+        assert "\n" not in words
+        return None
+    logits = stored.calibrator(*([LOGITS, ZERO_SHOT] if stored.zero_shot else [LOGITS]))
+    whose = (stored.run, stored.checkpoint, stored.classnames, stored.zero_shot)
+    return logits.tobytes(), *whose, stored.zero_shot_weights
+
+
+def test_any_byte(file):
+    whole, first = file.read_bytes(), answer(file)
+    assert first is not None
+    seen = []
+
+    @TRIES
+    @given(st.data())
+    def change(data: st.DataObject) -> None:
+        place = data.draw(st.integers(0, len(whole) - 1))
+        gone = data.draw(st.integers(0, 9))
+        new = data.draw(st.binary(max_size=9))
+        file.write_bytes(whole[:place] + new + whole[place + gone :])
+        found = answer(file)
+        seen.append(found)
+        assert found in (None, first)
+
+    change()
+    assert None in seen
+
+
+def test_any_value_that_somebody_writes_with_a_digest(file):
+    """No traceback, and no logits that are not finite."""
+    arrays = load_file(file)
+    with safe_open(file, "np") as whole:
+        about = json.loads(whole.metadata()["about"])
+
+    @TRIES
+    @given(st.data())
+    def change(data: st.DataObject) -> None:
+        changed, values = json.loads(json.dumps(about)), {k: v.copy() for k, v in arrays.items()}
+        place = data.draw(st.sampled_from([*changed, *changed["values"], *values]))
+        if place in values:
+            spot = data.draw(st.integers(0, values[place].size - 1))
+            values[place].flat[spot] = data.draw(st.floats())
+        elif place in changed["values"]:
+            changed["values"][place] = data.draw(JSON)
+        else:
+            changed[place] = data.draw(JSON)
+        text = json.dumps(changed)
+        file.write_bytes(save(values, {"about": text, "digest": content_digest(text, values)}))
+        found = answer(file)
+        assert found is None or np.isfinite(np.frombuffer(found[0])).all()
+
+    change()

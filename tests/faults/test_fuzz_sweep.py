@@ -1,0 +1,119 @@
+"""Any byte or value of run.json, jobs.json and a job's report changed: the same, or an error."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coop_cmp.errors import UserError
+from coop_cmp.runs.grid import Grid
+from coop_cmp.runs.identity import RUN_FILE, read_identity
+from coop_cmp.runs.project import Project
+from coop_cmp.sweep.failures import Failure
+from coop_cmp.sweep.launcher import Settings
+from coop_cmp.sweep.slurm import queue
+from coop_cmp.sweep.slurm.submission import Submission, read_all, submit
+
+RUNS = Grid(("digits",), ("CoOp_CMP",), seeds=(1, 2), targets=("digits_noise",)).runs()
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+VALUES = LEAVES | st.lists(LEAVES, max_size=2) | st.dictionaries(st.text(max_size=3), LEAVES)
+GONE = object()
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths to all values of a tree."""
+    lists = enumerate(value) if isinstance(value, list) else ()
+    inner = value.items() if isinstance(value, dict) else lists
+    return [path, *(found for key, item in inner for found in places(item, (*path, key)))]
+
+
+def changed(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """The tree with another value there, or without it."""
+    if not path:
+        return value if value is not GONE else None
+    tree = copy.deepcopy(tree)
+    node = tree
+    for key in path[:-1]:
+        node = node[key]
+    if value is GONE:
+        del node[path[-1]]
+    else:
+        node[path[-1]] = value
+    return tree
+
+
+@st.composite
+def damages(draw: st.DrawFn, content: bytes) -> bytes:
+    """The file with bytes changed, cut off, or a value of it replaced or removed."""
+    kind = draw(st.sampled_from(["byte", "end", "value", "value", "value"]))
+    if kind == "value":
+        tree = json.loads(content)
+        path = draw(st.sampled_from(places(tree)))
+        return json.dumps(changed(tree, path, draw(st.just(GONE) | VALUES))).encode()
+    at = draw(st.integers(0, len(content) - 1))
+    if kind == "end":
+        return content[:at]
+    return content[:at] + bytes([draw(st.integers(0, 255))]) + content[at + 1 :]
+
+
+def check_damages(file: Path, read: Callable[[], Any], examples: int) -> None:
+    """Reading gives the same or names the file, whatever is done to it."""
+    whole, expected = file.read_bytes(), read()
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(damages(whole))
+    def check(content: bytes) -> None:
+        file.write_bytes(content)
+        try:
+            found = read()
+        except UserError as error:
+            found = expected if str(file) in str(error) else error
+        assert found == expected
+
+    check()
+
+
+@pytest.fixture
+def examples(request: pytest.FixtureRequest) -> int:
+    return 100 * request.config.getoption("--kills", 3)
+
+
+def test_run_json(tmp_path, examples):
+    project = Project(tmp_path)
+    file = project.directory(RUNS[1]) / RUN_FILE
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(project.identity(RUNS[1]).as_record()))
+    check_damages(file, lambda: read_identity(file.parent), examples)
+
+
+@pytest.fixture
+def record(tmp_path, monkeypatch) -> Submission:
+    monkeypatch.setattr(queue, "submit", lambda script, options: 7)
+    return submit(Project(tmp_path), Settings(), [RUNS[:2], RUNS[2:]], {}, 2)[0]
+
+
+def test_jobs_json(tmp_path, record, examples):
+    def read() -> Any:
+        return [(one.jobs, one.settings, one.project) for one in read_all(Project(tmp_path))]
+
+    assert read() == [([RUNS[:2], RUNS[2:]], Settings(), Project(tmp_path))]
+    check_damages(record.folder / "jobs.json", read, examples)
+
+
+def test_the_report_of_a_job(record, examples):
+    record.write_report(0, 1, [Failure(RUNS[0], "why", ("a line",))])
+    file = record.folder / "0.json"
+    check_damages(file, lambda: (record.report(0), record.failure(0, RUNS[0])), examples)

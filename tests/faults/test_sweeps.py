@@ -1,0 +1,170 @@
+"""Sweeps whose surroundings are wrong: folders, variables, options and jobs of Slurm, silence."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import coop_cmp
+from coop_cmp import cli
+from coop_cmp.cli import train
+from coop_cmp.errors import UserError, one_line
+from coop_cmp.predict.predictor import Predictor
+from coop_cmp.predict.selective import choose_threshold
+from coop_cmp.runs.project import Project
+from coop_cmp.runs.run import Run
+from coop_cmp.sweep.launcher import Settings
+from coop_cmp.sweep.process import Attempt, Trial
+from coop_cmp.sweep.progress import SILENCE, Progress
+from coop_cmp.sweep.slurm import attach, queue
+from coop_cmp.sweep.slurm.plan import parameters
+from coop_cmp.sweep.slurm.submission import submit
+from coop_cmp.sweep.timing import Estimator
+from tests.conftest import ROOT
+
+RUN = Run("digits", "CoOp", "GlyphCLIP", 8)
+
+
+def own_folder(place: Path, name: str) -> None:
+    """Make a folder with two classes of empty images."""
+    for kind in ("cat", "dog"):
+        (place / name / kind).mkdir(parents=True)
+        for number in range(4):
+            (place / name / kind / f"{number}.png").touch()
+
+
+def sweep(*words: str) -> int:
+    return cli.dispatch(["sweep", *words, "--shots", "1", "--dry-run", "--output", "out"])
+
+
+def test_a_folder_is_a_folder_whatever_it_is_called(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    own_folder(tmp_path, "digits")
+    assert sweep("./digits", "--seeds", "1", "--trainers", "CoOp", "--commands") == 0
+    words = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    config = Path(words[words.index("--dataset-config-file") + 1])
+    assert config == tmp_path / "out/own_digits/dataset.yaml"
+    assert str(tmp_path / "digits") in config.read_text()
+    assert sweep("digits", "--seeds", "1", "--trainers", "CoOp", "--commands") == 0
+    assert "configs/datasets/digits.yaml" in capsys.readouterr().out, "a name is a name"
+
+
+def test_a_prompt_that_is_too_long_is_not_stored(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own_folder(tmp_path, "pets")
+    with pytest.raises(UserError, match="prompt too long"):
+        sweep("./pets", "--template", "a photo of a {}." + " very" * 80)
+    assert not list(tmp_path.rglob("dataset.yaml"))
+
+
+def test_variables_that_stand_for_options_do_not_reach_slurm(tmp_path, monkeypatch):
+    tool = tmp_path / "squeue"
+    tool.write_text("#!/bin/sh\nenv\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    for name in ("SQUEUE_STATES", "SBATCH_WAIT", "SLURM_CONF"):
+        monkeypatch.setenv(name, "here")
+    seen = {line.partition("=")[0] for line in queue.call("squeue").splitlines()}
+    assert not seen & {"SQUEUE_STATES", "SBATCH_WAIT"}
+    assert {"PATH", "SLURM_CONF"} <= seen
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("job_nam=a", r"job_nam \(short for job-name\) is set by the sweep"),
+        ("arra=0-5", "array"),
+        ("outp=x", "output"),
+        ("wra=ls", "wrap"),
+        ("wait=1", "wait is set by the sweep"),
+        ("tim=5", "write time"),
+        ("cpus_per_t=5", "write cpus-per-task"),
+        ("mem=1 mem=2", "mem is given twice"),
+    ],
+)
+def test_an_abbreviated_option_of_sbatch_is_refused(words, message):
+    with pytest.raises(UserError, match=message):
+        parameters(words)
+
+
+def test_a_request_that_slurm_cannot_meet_is_told_with_its_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr(queue, "submit", lambda script, options: 7)
+    project = Project(tmp_path)
+    record, _ = submit(project, Settings(), [[RUN]], {"cpus-per-task": "99"}, 1)
+    task = queue.Task(7, 0, record.name, "PENDING", "BadConstraints")
+    monkeypatch.setattr(queue, "tasks", lambda *_: [task])
+    attachment = attach.Attachment(project, Settings(), Progress(1, 0, 1, Estimator()), [RUN], {})
+    attachment.look()
+    assert "1 pending (BadConstraints: Slurm cannot start this; --cancel" in attachment.status()
+
+
+def test_a_long_run_says_every_half_minute_that_it_goes_on(tmp_path, capsys):
+    estimator = Estimator()
+    estimator.add(RUN, 100.0)
+    progress = Progress(2, 1, 2, estimator)
+    progress.begin([RUN])
+    attempt = Attempt(Trial(RUN), "cpu", None, None, tmp_path / "log")  # type: ignore[arg-type]
+    (tmp_path / "log").write_text("epoch [3/50] batch [1/2]\n")
+    attempt.started -= 40
+    progress.tick({0: attempt})
+    assert capsys.readouterr().out == "", "not before"
+    progress.last -= SILENCE
+    progress.tick({0: attempt})
+    progress.tick({0: attempt})
+    assert capsys.readouterr().out == f"running {RUN}  epoch 3/50  40 s [1/2, about 1 min left]\n"
+
+
+def test_there_are_no_more_loaders_than_cores_unless_asked_for(monkeypatch):
+    monkeypatch.setattr(train, "cores_here", lambda: 2)
+    config = str(ROOT / "configs/trainers/CoOp/vit_b16.yaml")
+    words = ["train", "--trainer", "CoOp", "--config-file", config, "--dataset-config-file"]
+    words.append(str(ROOT / "configs/datasets/oxford_pets.yaml"))
+    for more, expected in (([], 2), (["DATALOADER.NUM_WORKERS", "5"], 5)):
+        cfg = train.setup_cfg(cli.parse([*words, *more])[1])
+        assert expected == cfg.DATALOADER.NUM_WORKERS
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ("first\nsecond", "first second"),
+        ("Caught it in the act", "Caught it in the act"),
+        (
+            "Caught OSError in DataLoader worker process 0.\nOriginal Traceback (most recent call "
+            "last):\n  File x\nValueError: no\n\nOSError: cannot read\nthe image",
+            "cannot read the image",
+        ),
+    ],
+)
+def test_an_error_of_several_lines_keeps_its_beginning(message, line):
+    assert one_line(UserError(message)) == line
+
+
+@pytest.mark.parametrize("error", [-1e-9, -1, 1.001, float("nan")])
+def test_a_wanted_error_is_a_share(error):
+    with pytest.raises(UserError, match="from 0 to 1"):
+        choose_threshold(np.array([0.9, 0.8]), np.array([True, False]), error)
+    assert choose_threshold(np.array([0.9, 0.8]), np.array([True, False]), 0).answered == 1
+
+
+def test_a_threshold_of_an_unseeded_run_is_chosen_on_the_same_images(run, pictures, monkeypatch):
+    for kind in ("cat", "dog", "tree"):
+        image = pictures / "val" / kind / "0.png"
+        for number in range(1, 9):
+            image.with_name(f"{number}.png").write_bytes(image.read_bytes())
+    run("unseeded", "SEED", "-1", "INPUT.SHARED_VIEWS", "False")
+    model = coop_cmp.load(pictures.parent / "unseeded")
+    drawn: list[list[str]] = []
+
+    def logits(self: Predictor, items: list) -> np.ndarray:
+        drawn.append([item.impath for item in items])
+        return np.zeros((len(items), 3))
+
+    monkeypatch.setattr(Predictor, "logits", logits)
+    for _ in range(4):
+        model.threshold(1.0, pictures)
+    assert drawn == [drawn[0]] * 4

@@ -1,0 +1,96 @@
+"""What is read back from checkpoints: of the right run, and whole, or refused in one line."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+KEPT = ("TRAIN.CHECKPOINT_FREQ", "1", "OPTIM.MAX_EPOCH", "2")
+NAME = "prompt_learner/model.pth.tar-2"
+
+
+def change(path: Path, how: Callable[[dict[str, Any]], Any]) -> None:
+    torch.save(how(torch.load(path, weights_only=True)), path)
+
+
+def unfinished(folder: Path) -> None:
+    """As a run that was killed after its first epoch."""
+    for path in (folder / NAME, folder / "results.json"):
+        path.unlink()
+    (folder / "prompt_learner/checkpoint").write_text("model.pth.tar-1\n")
+
+
+@pytest.fixture
+def two_seeds(run, tmp_path) -> tuple[Path, Path]:
+    run("one", *KEPT)
+    run("two", *KEPT, "SEED", "2")
+    return tmp_path / "one", tmp_path / "two"
+
+
+def test_a_checkpoint_of_another_seed_is_neither_continued_nor_tested(run, two_seeds):
+    one, two = two_seeds
+    unfinished(one)
+    shutil.copy(two / "prompt_learner/model.pth.tar-1", one / "prompt_learner")
+    error = run("one", *KEPT, code=2)
+    assert re.search(r"model\.pth\.tar-1.* is a checkpoint of another run than .*one; del", error)
+    shutil.copy(two / NAME, one / NAME)
+    error = run("test", "--eval-only", f"--model-dir={one}", "--load-epoch=2", code=2)
+    assert "is a checkpoint of another run" in error
+
+
+def test_a_run_that_goes_on_elsewhere_with_more_epochs_keeps_its_best_model(run, tmp_path):
+    best = ("TEST.FINAL_MODEL", "best_val")
+    whole, _ = run("one", *KEPT, *best)
+    more = ("OPTIM.MAX_EPOCH", "3", "OPTIM.LR", "1e-9")  # nothing gets better any more
+    longer, said = run("longer", f"--resume={tmp_path / 'one'}", *KEPT, *best, *more)
+    assert "Previous epoch: 2" in said
+    assert (longer == whole).all()
+
+
+WRONG = {
+    "a list": lambda checkpoint: [checkpoint],
+    "no weights": lambda checkpoint: {"epoch": 2},
+    "weights in a list": lambda checkpoint: checkpoint | {"state_dict": [1, 2]},
+    "weights that are text": lambda checkpoint: checkpoint | {"state_dict": {"ctx": "a"}},
+    "other keys": lambda checkpoint: checkpoint | {"state_dict": {"other": torch.ones(3)}},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_checkpoint_is_refused_in_one_line(run, tmp_path, wrong):
+    run("run", *KEPT)
+    change(tmp_path / "run" / NAME, WRONG[wrong])
+    error = run("test", "--eval-only", f"--model-dir={tmp_path / 'run'}", code=2)
+    assert re.search(r"model\.pth\.tar-2\" (is no checkpoint|was not learned by this)", error)
+    assert error.count("\n") == 1
+
+
+def test_a_checkpoint_without_an_epoch_can_be_tested(run, tmp_path):
+    logits, _ = run("run", *KEPT)
+    change(tmp_path / "run" / NAME, lambda c: {k: v for k, v in c.items() if k != "epoch"})
+    again, said = run("test", "--eval-only", f"--model-dir={tmp_path / 'run'}")
+    assert "(epoch unknown)" in said
+    assert (again == logits).all()
+
+
+@pytest.mark.parametrize("wrong", ["a list", "other keys", "no epoch", "weights that are text"])
+def test_a_run_is_not_continued_from_a_wrong_checkpoint(run, tmp_path, wrong):
+    """One that is none is skipped for the one before; one of another model is refused."""
+    without = {"no epoch": lambda c: {k: v for k, v in c.items() if k != "epoch"}}
+    whole, _ = run("run", *KEPT)
+    change(tmp_path / "run" / NAME, {**WRONG, **without}[wrong])
+    (tmp_path / "run/results.json").unlink()
+    if wrong in ("a list", "no epoch"):
+        again, said = run("run", *KEPT)
+        assert "Previous epoch: 1" in said
+        assert (again == whole).all()
+    else:
+        error = run("run", *KEPT, code=2)
+        assert re.search(r"does not fit this model|is no checkpoint", error)
+        assert error.count("\n") == 1
