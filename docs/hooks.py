@@ -8,11 +8,9 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from coop_cmp import cli
-
 API = {
-    "Penalty": ["coop_cmp.cmp_loss", "coop_cmp.CMPenalty", "coop_cmp.TermScope", "coop_cmp.plug"],
-    "Models": ["coop_cmp.load", "coop_cmp.predict.Model"],
+    "Penalty": ["coop_cmp.losses.cmp.cmp_loss", "coop_cmp.checkout.scope", "coop_cmp.checkout.twins.plug"],
+    "Models": ["coop_cmp.predict.predictor"],
     "Metrics": ["coop_cmp.metrics"],
     "Runs": ["coop_cmp.runs"],
     "Calibrators": ["coop_cmp.calibrate"],
@@ -21,6 +19,8 @@ API = {
 
 def printed(words: list[str]) -> str:
     """Return what a command prints."""
+    from coop_cmp import cli  # not above: MkDocs restores sys.path after it has loaded this file
+
     text = io.StringIO()
     with redirect_stdout(text), suppress(SystemExit):
         cli.dispatch(words)
@@ -29,8 +29,10 @@ def printed(words: list[str]) -> str:
 
 def commands() -> str:
     """Return a page with the ``--help`` of each command."""
+    from coop_cmp.cli import COMMANDS
+
     parts = [
-        f"## {name}\n\n```text\n{printed([name, '--help'])}```\n" for name in sorted(cli.COMMANDS)
+        f"## {name}\n\n```text\n{printed([name, '--help'])}```\n" for name in sorted(COMMANDS)
     ]
     return "# Commands\n\n" + "\n".join(parts)
 
@@ -46,7 +48,9 @@ def api() -> str:
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the generated pages to those of docs/."""
-    pages = {"commands": commands(), "settings": printed(["settings"]), "api": api()}
+    settings = "# Settings\n\nKeys with \\* are free: they cannot change a result.\n\n"
+    settings += printed(["settings"])
+    pages = {"commands": commands(), "settings": settings, "api": api()}
     for name, content in pages.items():
         files.append(File.generated(config, f"reference/{name}.md", content=content))
     return files
