@@ -94,7 +94,7 @@ def make_trainer(folder: Path, options: list[str], way: str) -> Any:
     encoder, has_store, per_batch = WAYS[way]
     arguments = ["--trainer", "CoOp", "--root", str(folder / "pictures"), "--seed", "1"]
     arguments += ["--dataset-config-file", str(ROOT / "configs/datasets/folder.yaml")]
-    arguments += ["--config-file", str(ROOT / "configs/trainers/CoOp/vit_b16.yaml")]
+    arguments += ["--config-file", str(ROOT / "configs/trainers/CoOp/clip.yaml")]
     arguments += ["--output-dir", str(folder / way), *options]
     arguments += ["MODEL.TEXT_ENCODER", encoder, "TRAINER.COOP.PREC", "fp32"]
     arguments += ["MODEL.FEATURE_STORE", str(folder / "store") if has_store else ""]

@@ -51,8 +51,7 @@ def config_of(method: str, backbone: str, image_size: tuple[int, int], device: s
     cfg = get_cfg_default()
     extend_cfg(cfg)
     folder = ROOT / "configs" / "trainers" / method
-    own = folder / ("rn50.yaml" if backbone == "RN50" else "vit_b16.yaml")
-    merge_file(cfg, str(own if own.is_file() else folder / "vit_b16.yaml"), "config")
+    merge_file(cfg, str(folder / "clip.yaml"), "config")
     cfg.TRAINER.NAME, cfg.MODEL.BACKBONE.NAME = f"{method}_CMP", backbone
     cfg.TRAINER[method.upper()].PREC = "fp32"
     cfg.INPUT.SIZE, cfg.DEVICE, cfg.SEED = image_size, device, 1

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from coop_cmp.losses.cmp import cmp_loss
     from coop_cmp.predict.predictor import load
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Installed, trainers, datasets and configs lie in the package; in a clone they lie beside it.
 _HERE = Path(__file__).resolve().parent

@@ -18,7 +18,7 @@ BUDGET = 4 << 30  # bytes of activations where the device does not say what is f
 
 
 def choose_device(cfg: Any) -> torch.device:
-    """The configured device, or the best there is (the CPU if USE_CUDA is off).
+    """The configured device, or the fastest one found (the CPU if USE_CUDA is off).
 
     A GPU with a number becomes the current one: what names no number must not land on another.
     """

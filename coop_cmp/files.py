@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Files that are either whole or not there, and files of settings."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import yaml
 
 from coop_cmp.errors import UserError
 
@@ -95,3 +97,37 @@ def resolved(path: str | os.PathLike[str], option: str) -> Path:
         return Path(path).expanduser().resolve()
     except (RuntimeError, OSError) as error:
         raise UserError(f"{option} {path}: not a usable path ({error})") from error
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """Refuse a key that stands twice in a mapping, of which the last would silently count."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            line = key.start_mark.line + 1
+            if key.value in lines:
+                places = f"lines {lines[key.value]} and {line}"
+                raise ValueError(f'the key "{key.value}" is given twice, in {places}')
+            lines[key.value] = line
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: str | os.PathLike[str]) -> Any:
+    """Return the content of a YAML file.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        UserError: It is not a regular file, not YAML, or gives a key twice.
+    """
+    if Path(path).exists() and not Path(path).is_file():  # a pipe would never end
+        raise UserError(f"{path}: not a regular file")
+    try:
+        return yaml.load(Path(path).read_text(encoding="utf-8"), _UniqueKeys)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"{path}: not readable as YAML ({reason})") from error

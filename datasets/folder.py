@@ -11,7 +11,7 @@ from dassl.data.datasets import DATASET_REGISTRY
 
 from coop_cmp.errors import UserError
 
-from .base import FewShotDataset, data_folder, split_folders
+from .base import FewShotDataset, split_folders
 from .files import list_folders, list_images, store
 from .splits import PARTS, Split, check_files, check_split, read_split, to_json
 
@@ -37,6 +37,11 @@ class ImageFolder(FewShotDataset):
         """Read ``split.json``, list the folders, or split them where that is asked for."""
         split = read_folder(self.dataset_dir, getattr(cfg.DATASET, "ALLOW_NEW_SPLIT", False))
         self.digest = split_digest(self.dataset_dir, split)
+        if (known := getattr(cfg.DATASET, "CONTENT", "")) and known != self.digest:
+            raise UserError(
+                f"{self.dataset_dir}: images or split have changed since DATASET.CONTENT was "
+                "written; give the folder instead of its name, and its runs are begun anew"
+            )
         file = Path(self.dataset_dir, SPLIT_FILE)
         if not file.is_file() and not has_parts(self.dataset_dir):
             store(file, to_json(split._asdict()))
@@ -70,10 +75,8 @@ class ImageFolder(FewShotDataset):
         return f"{self.digest}/{os.path.relpath(impath, self.image_dir)}"
 
 
-def folder_digest(cfg: Any) -> str:
-    """Return the digest of the images and the split of DATASET.ROOT; no ``split.json`` is made."""
-    folder = data_folder(cfg, "")
-    new_split = getattr(cfg.DATASET, "ALLOW_NEW_SPLIT", False)
+def folder_digest(folder: str, new_split: bool) -> str:
+    """Return the digest of the images and the split of a folder; no ``split.json`` is made."""
     return split_digest(folder, read_folder(folder, new_split))
 
 

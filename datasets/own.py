@@ -19,7 +19,7 @@ from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
 
 from .files import IMAGE_SUFFIXES
-from .folder import WRITTEN
+from .folder import WRITTEN, folder_digest
 from .splits import check_name
 
 TEMPLATE = "a photo of a {}."
@@ -63,8 +63,9 @@ def add_folder(folder: Path, config: Path, template: str = "", names: str = "") 
         raise UserError(
             f"{config} is of another folder, {root}; rename yours or choose another output"
         )
-    defaults = {"TEMPLATE": TEMPLATE, "CLASSNAMES": [], "ALLOW_NEW_SPLIT": True}
-    node = {**defaults, **known, "NAME": "ImageFolder", "ROOT": str(folder)}
+    defaults = {"TITLE": config.parent.name, "TEMPLATE": TEMPLATE, "CLASSNAMES": []}
+    node = {**defaults, "ALLOW_NEW_SPLIT": True, **known, "NAME": "ImageFolder"}
+    node |= {"ROOT": str(folder), "CONTENT": folder_digest(str(folder), node["ALLOW_NEW_SPLIT"])}
     if template:
         node["TEMPLATE"] = read("DATASET.TEMPLATE", template, "--template")
     if names:

@@ -100,7 +100,8 @@ def test_a_term_is_one_file_and_two_entries(monkeypatch):
     exec(TERM, vars(module))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr("coop_cmp.losses.__all__", ["norm_loss"])
-    monkeypatch.setattr(names, "TERMS", names.TERMS)
+    monkeypatch.setitem(names.TERMS, "Norm", None)  # as it was afterwards
+    before = set(SETTINGS)
     try:
         exec(ENTRIES, vars(names))
         logits, labels = torch.tensor([[3.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 1])
@@ -111,9 +112,36 @@ def test_a_term_is_one_file_and_two_entries(monkeypatch):
         assert float(total - plain) == pytest.approx(0.1 * (5 - 1) / 2)
         assert names.split_trainer("CoOp_Norm") == ("CoOp", "Norm")
     finally:
-        names.TERMS.pop("Norm", None)
-        for key in [key for key in SETTINGS if key.startswith("TRAINER.NORM.")]:
+        for key in set(SETTINGS) - before:
             del SETTINGS[key]
+
+
+def test_a_term_and_a_metric_of_ones_own_break_no_test(tmp_path):
+    """In a copy, as the page says; the tests that go through all terms and metrics run there."""
+    for name in ("tests", "trainers", "datasets", "configs", "docs", "scripts"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    library = tmp_path / "coop_cmp"
+    shutil.copytree(ROOT / "coop_cmp", library, ignore=shutil.ignore_patterns("__pycache__"))
+    (library / "losses/norm.py").write_text(TERM)
+    for file, added in (("losses/names.py", ENTRIES), ("metrics/records.py", METRIC)):
+        code = "\n".join(line for line in added.splitlines() if not line.startswith("from "))
+        with (library / file).open("a") as records:
+            records.write(f"\n\n{code}\n")
+    files = (
+        "tests/losses/test_terms.py",
+        "tests/losses/test_names.py",
+        "tests/metrics/test_metrics.py",
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", *files],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "test_every_precision_is_computed_in_single[dtype0-Norm]" in done.stdout
 
 
 def test_a_metric_is_one_record(monkeypatch, tmp_path, capsys):

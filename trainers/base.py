@@ -23,10 +23,10 @@ from coop_cmp.clip import (
     check_text_encoder,
     load_clip,
 )
-from coop_cmp.config import check_cfg
+from coop_cmp.config import check_cfg, flatten
 from coop_cmp.devices import activation_budget, choose_device, suit_convolutions, to_device
 from coop_cmp.errors import UserError
-from coop_cmp.runs.identity import flatten, identify
+from coop_cmp.runs.identity import identify
 from coop_cmp.runs.store import lookup
 
 from .checkpoint import check_checkpoint, learned_digest, load_learned
@@ -189,7 +189,8 @@ class PromptTrainer(FeatureTrainer):
             raise UserError(
                 f"INPUT.SIZE is {tuple(cfg.INPUT.SIZE)}, but {clip.name} takes {clip.image_size}"
             )
-        check_preprocessing(cfg.INPUT, clip.name, clip.weights)
+        for line in check_preprocessing(cfg.INPUT, clip.name, clip.weights):
+            print(line)
         self.weights = {"name": clip.weights, "digest": clip.digest}
         self.model = self.make_model(clip, self.dm.dataset.classnames)
         if cfg.MODEL.INIT_WEIGHTS:
@@ -293,7 +294,7 @@ class PromptTrainer(FeatureTrainer):
         """Start what ``LOGGER`` names, in place of TensorBoard alone."""
         if self.__dict__.get("_writer") is None:
             names = lookup(self.cfg, "LOGGER", ("tensorboard",))
-            self._writer = RunWriter(names, log_dir, identify(flatten(self.cfg)).settings)
+            self._writer = RunWriter(names, log_dir, identify(self.cfg).settings)
 
     @property
     def run(self) -> str:

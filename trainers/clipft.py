@@ -7,6 +7,7 @@ Like You Pretrain", CVPR 2023.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from dassl.engine import TRAINER_REGISTRY
 from dassl.optim import build_optimizer
 from torch import Tensor, nn
 
-from coop_cmp.clip import LoadedCLIP, PromptLayout, template_layout, template_of
+from coop_cmp.clip import LoadedCLIP, template_layout, template_of
 from coop_cmp.config import PRECISIONS, choice, declare_trainer, flag, number
 from coop_cmp.devices import to_device
 from coop_cmp.errors import UserError
@@ -76,7 +77,7 @@ class FineTunedCLIP(PromptedCLIP):
         present = (label if self.host_label is None else self.host_label).unique()
         slots = tuple(self.layout.slots[c] for c in present.tolist())
         classes = to_device(present, label.device)
-        text = F.normalize(self.text_encoder(PromptLayout(slots)).float(), dim=-1)
+        text = F.normalize(self.text_encoder(replace(self.layout, slots=slots)).float(), dim=-1)
         known = self.similarity(image_features, text)  # [B, classes of the batch]
         logits = known.new_full((len(label), self.layout.n_classes), float("-inf"))
         logits = logits.index_copy(1, classes, known.detach())

@@ -35,7 +35,7 @@ class ConditionalPromptLearner(PromptLearner):
 
     def __init__(self, node: Any, clip: LoadedCLIP, classnames: list[str]) -> None:
         super().__init__(node, clip, classnames)
-        features = clip.embed_dim
+        features = clip.text.embed_dim
         hidden = max(1, features // REDUCTION)
         layers: dict[str, nn.Module] = {
             "linear1": nn.Linear(features, hidden),

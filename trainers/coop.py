@@ -47,7 +47,7 @@ class PromptLearner(nn.Module):
         words = node.CTX_INIT.replace("_", " ").strip()
         class_specific = class_specific and not words
         if words:
-            vectors = word_vectors(words, clip.tokenizer, clip.model.token_embedding)
+            vectors = word_vectors(words, clip.tokenizer, clip.text.embedding)
         else:
             groups = (len(classnames),) if class_specific else ()
             vectors = random_context(clip, *groups, node.N_CTX)

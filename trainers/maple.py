@@ -13,10 +13,9 @@ from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
 from coop_cmp.clip import (
+    ImageTower,
     LoadedCLIP,
-    check_vision_transformer,
     context_layout,
-    prompted_image_features,
     random_context,
     word_vectors,
 )
@@ -42,15 +41,16 @@ class MultiModalPromptLearner(nn.Module):
     the other words stay where they are. All maps behind the first layer start alike.
     """
 
-    def __init__(self, node: Any, clip: LoadedCLIP, classnames: list[str]) -> None:
+    def __init__(
+        self, node: Any, clip: LoadedCLIP, classnames: list[str], image_width: int
+    ) -> None:
         super().__init__()
-        text_width = clip.model.ln_final.weight.shape[0]
-        image_width = clip.model.visual.conv1.weight.shape[0]
+        text_width = clip.text.width
         count, depth = node.N_CTX, node.PROMPT_DEPTH
         words = node.CTX_INIT.replace("_", " ").strip()
         random = [random_context(clip, count) for _ in range(depth)]
         if words:
-            known = word_vectors(words, clip.tokenizer, clip.model.token_embedding)
+            known = word_vectors(words, clip.tokenizer, clip.text.embedding)
             if len(known) < count:
                 raise UserError(
                     f'TRAINER.MAPLE.CTX_INIT "{words}" has fewer words than N_CTX ({count}): give '
@@ -82,22 +82,25 @@ class MaPLeCLIP(PromptedCLIP):
 
     def __init__(self, cfg: Any, clip: LoadedCLIP, classnames: list[str]) -> None:
         super().__init__(cfg, clip)
-        check_vision_transformer(clip.name, self.visual)
-        towers = (clip.model.transformer, self.visual.transformer)
-        deepest = min(len(tower.resblocks) for tower in towers)
+        self.image_tower = ImageTower(clip.name, self.visual)
+        if not clip.text.blocks:
+            raise UserError(f"MaPLe: the text tower of {clip.name} is {clip.text.reason}")
+        deepest = min(len(clip.text.blocks), len(self.image_tower.blocks))
         node = cfg.TRAINER.MAPLE
         if deepest < node.PROMPT_DEPTH:
             raise UserError(
                 f"TRAINER.MAPLE.PROMPT_DEPTH must be from 1 to {deepest}, the layers of "
                 f"{clip.name}, got {node.PROMPT_DEPTH}"
             )
-        self.prompt_learner = MultiModalPromptLearner(node, clip, classnames)
+        self.prompt_learner = MultiModalPromptLearner(
+            node, clip, classnames, self.image_tower.width
+        )
 
     def encode_image(self, image: Tensor) -> Tensor:
         """Normalised image features [B, E], with gradients to the prompts."""
         prompts = self.prompt_learner.image_prompts()
         image = image.to(self.text_encoder.dtype)
-        return F.normalize(prompted_image_features(self.visual, image, prompts).float(), dim=-1)
+        return F.normalize(self.image_tower(image, prompts).float(), dim=-1)
 
     def encode_text(self) -> Tensor:
         """Text features [C, E] of the prompts."""

@@ -15,7 +15,7 @@ from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
 from coop_cmp.clip import LoadedCLIP, PromptLayout, context_layout, random_context
-from coop_cmp.clip.prompts import Position, token_ids
+from coop_cmp.clip.prompts import Position, nameless_layout
 from coop_cmp.config import PRECISIONS, choice, declare_trainer, integer, number
 from coop_cmp.devices import to_device
 from coop_cmp.errors import UserError
@@ -60,9 +60,7 @@ class PromptDistribution(nn.Module):
             place: context_layout(classnames, clip.tokenizer, node.N_CTX, place)
             for place in self.places
         }
-        start, *stop = token_ids(["."], clip.tokenizer)[0]
-        context = [-1 - m for m in range(node.N_CTX)]
-        self.nameless = PromptLayout(((start, *context, *stop),))
+        self.nameless = nameless_layout(clip.tokenizer, node.N_CTX)
         self.per_step, self.seed = per_step, seed
 
     def of_step(self, step: int) -> list[int]:

@@ -179,7 +179,7 @@ class TunedCLIP(PromptedCLIP):
         self.start: tuple[Tensor, Tensor] | None = None
         layout = self.prompt_learner.layout
         self.at_once = self.text_encoder.prompts_at_once(layout)
-        if self.text_encoder.kind == "naive":
+        if self.text_encoder.kind == "naive":  # which has no budget
             self.at_once = 1
         if not self.at_once:
             raise UserError(

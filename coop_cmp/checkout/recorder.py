@@ -12,7 +12,7 @@ from torch import Tensor
 
 from coop_cmp.losses.names import split_trainer
 from coop_cmp.runs.evaluator import CalibrationEvaluator
-from coop_cmp.runs.identity import claim, flatten, identify
+from coop_cmp.runs.identity import claim, identify
 from coop_cmp.runs.store import lookup
 
 METHODS = ("reset", "process", "evaluate")
@@ -39,7 +39,7 @@ class Recorder:
         cfg.TRAINER.NAME = name
         cfg.freeze()
         if cfg.OUTPUT_DIR:
-            claim(cfg.OUTPUT_DIR, identify(flatten(cfg)), elsewhere=True)
+            claim(cfg.OUTPUT_DIR, identify(cfg), elsewhere=True)
         self.own = trainer.evaluator
         self.keeper: Any = self.own
         if isinstance(self.own, CalibrationEvaluator):

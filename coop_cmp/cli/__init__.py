@@ -32,6 +32,7 @@ COMMANDS = {
     "metrics": "calibration metrics of a predictions file",
     "datasets": "check the data sets on disk, prepare some of them",
     "validate": "compare weights, data and accuracies with the published ones",
+    "models": "the backbones that there are, and how their text towers are encoded",
     "store": "what the feature store holds; prune it",
     "settings": "every setting with its default and what it may be",
 }

@@ -71,7 +71,8 @@ def table(
         values = [list(frame[metric]) if len(frame) else [] for frame in frames.values()]
         whole = mean_text([combine([mean(v) for v in values])], metric) if all(values) else "-"
         lam = "-" if method.lam is None else number_text(method.lam)
-        lines.append([method.trainer, lam, *(mean_text(v, metric) for v in values), whole])
+        name = f"{method.trainer} (validation)" if method.split == "val" else method.trainer
+        lines.append([name, lam, *(mean_text(v, metric) for v in values), whole])
         if baseline_of(method):
             plain = {name: list(map(baseline_of, runs)) for name, runs in row.items()}
             found = [_change(project, frames[n], plain[n], metric, comparer) for n in row]

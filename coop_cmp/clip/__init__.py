@@ -20,22 +20,21 @@ from coop_cmp.clip.prompts import (
     word_vectors,
 )
 from coop_cmp.clip.text import TextEncoder, check_text_encoder
-from coop_cmp.clip.vision import check_vision_transformer, prompted_image_features
+from coop_cmp.clip.vision import ImageTower
 
 __all__ = [
+    "ImageTower",
     "LoadedCLIP",
     "PromptLayout",
     "TextEncoder",
     "add_models",
     "check_preprocessing",
     "check_text_encoder",
-    "check_vision_transformer",
     "clean",
     "context_layout",
     "ensemble_of",
     "is_small",
     "load_clip",
-    "prompted_image_features",
     "random_context",
     "read_state_dict",
     "template_layout",

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import open_clip
 import torch
-from open_clip.pretrained import download_pretrained, get_pretrained_cfg
+from open_clip.convert import convert_state_dict
+from open_clip.factory import _find_checkpoint_in_dir
+from open_clip.model import convert_to_custom_text_state_dict
+from open_clip.pretrained import (
+    download_pretrained,
+    download_pretrained_from_hf,
+    get_pretrained_cfg,
+)
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from coop_cmp.clip.torchscript import is_torchscript, read_torchscript
+from coop_cmp.clip.tower import TextTower
 from coop_cmp.config.defaults import OPENAI_NAMES
+from coop_cmp.config.preprocessing import SCHEMES, preprocessing, read_description
 from coop_cmp.errors import UserError, closest
 
 Precision = Literal["fp32", "amp", "fp16"]
@@ -35,18 +46,17 @@ _bundled_weights: dict[str, Path] = {}
 class LoadedCLIP:
     """A CLIP model in eval mode with frozen weights, and what belongs to it."""
 
-    model: Any  # open_clip's CLIP
+    model: Any  # one of open_clip's classes
     tokenizer: Tokenizer
     name: str
     weights: str
     digest: str  # SHA-256 of the file of weights
     image_size: tuple[int, int]
 
-    @property
-    def embed_dim(self) -> int:
-        """Numbers in a feature; of the text tower, since timm's image towers do not say."""
-        projection = self.model.text_projection
-        return projection.out_features if isinstance(projection, nn.Linear) else len(projection.T)
+    @cached_property
+    def text(self) -> TextTower:
+        """Where the parts of the text tower are."""
+        return TextTower(self.model)
 
 
 def add_models(folder: str | Path) -> None:
@@ -65,44 +75,123 @@ def load_clip(name: str, weights: str = "", precision: Precision = "fp32") -> Lo
     """Build a CLIP model and load its weights.
 
     Args:
-        name: ``ViT-B/16`` and the like (OpenAI's architectures), or any open_clip model name.
+        name: ``ViT-B/16`` and the like (OpenAI's architectures), any open_clip model name,
+            ``hf-hub:<repository>`` or ``local-dir:<folder>``.
         weights: An open_clip tag, or the path of an OpenAI archive (.pt), a safetensors file or a
-            saved state dict. Empty: the weights bundled with the model, else ``openai``.
+            saved state dict. Empty: the weights bundled with the model, else ``openai``, or the
+            model's only tag.
         precision: ``fp16`` stores the weights in half precision; ``fp32`` and ``amp`` in single.
 
     Raises:
-        UserError: Unknown name or tag, missing or unreadable file, weights of another model, or
-            weights that cannot be downloaded.
+        UserError: Unknown name or tag, missing or unreadable file, weights of another model,
+            weights that cannot be downloaded, or a package or a text tower that is missing.
     """
     if precision not in ("fp32", "amp", "fp16"):
         raise UserError(f'precision must be "fp32", "amp" or "fp16", got "{precision}"')
     key = OPENAI_NAMES.get(name, name)
-    if key not in open_clip.list_models():
-        known = [*OPENAI_NAMES, *open_clip.list_models()]
-        raise UserError(f'unknown backbone "{name}" (MODEL.BACKBONE.NAME){closest(name, known)}')
-    source = weights or str(_bundled_weights.get(key, "openai"))
-    tag = get_pretrained_cfg(key, source)
-    path = _download(name, source, tag) if tag else _existing(name, key, source)
-
-    with _quiet():  # open_clip warns that the model is still random
-        model = open_clip.create_model(
-            key,
-            precision="fp16" if precision == "fp16" else "fp32",
-            force_quick_gelu=bool(tag.get("quick_gelu")) if tag else name in OPENAI_NAMES,
-            pretrained_text=False,
-        )
-    _check_text_tower(name, model)
+    config = model_config(name)
+    _check_packages(name, config)
+    stored, tag = _weights_of(key, weights), {}
+    if name.startswith(SCHEMES):
+        path = _existing(name, key, weights) if weights else _weights_in(name)
+    else:
+        tag = get_pretrained_cfg(key, stored)
+        path = _download(name, stored, tag) if tag else _existing(name, key, stored)
+    model = build(
+        name,
+        precision="fp16" if precision == "fp16" else "fp32",
+        force_quick_gelu=bool(tag.get("quick_gelu")) if tag else name in OPENAI_NAMES,
+    )
     _load_weights(name, model, read_state_dict(path), path)
     model.eval().requires_grad_(False)
+    if getattr(model.visual, "output_tokens", False):
+        model.visual.output_tokens = False  # CoCa's: the feature alone
     size = model.visual.image_size
     return LoadedCLIP(
         model=model,
-        tokenizer=open_clip.get_tokenizer(key),
+        tokenizer=_tokenizer(name, key),
         name=name,
-        weights=source if tag else path.name,
+        weights=stored if tag else path.name,
         digest=file_digest(path),
         image_size=(size, size) if isinstance(size, int) else tuple(size),
     )
+
+
+def model_config(name: str) -> dict[str, Any]:
+    """Return open_clip's description of a model.
+
+    Raises:
+        UserError: There is none.
+    """
+    if name.startswith(SCHEMES):
+        return read_description(name)["model_cfg"]
+    config = open_clip.get_model_config(OPENAI_NAMES.get(name, name))
+    if config is None:
+        known = [*OPENAI_NAMES, *open_clip.list_models()]
+        raise UserError(f'unknown backbone "{name}" (MODEL.BACKBONE.NAME){closest(name, known)}')
+    return config
+
+
+def build(name: str, **arguments: Any) -> Any:
+    """Build a model with random weights; what it lacks for that is named."""
+    try:
+        with _quiet():  # open_clip warns that the model is still random
+            return open_clip.create_model(
+                OPENAI_NAMES.get(name, name),
+                load_weights=False,
+                pretrained_text=False,
+                **arguments,
+            )
+    except (OSError, RuntimeError, ImportError, ValueError) as error:
+        raise UserError(f"{name} cannot be built: {_first_line(error)}") from error
+
+
+def _check_packages(name: str, config: dict[str, Any]) -> None:
+    """Refuse a model whose tower or tokenizer needs a package that is not installed."""
+    text = config.get("text_cfg", {})
+    needs = text.get("hf_model_name") or text.get("hf_tokenizer_name")
+    if needs and importlib.util.find_spec("transformers") is None:
+        raise UserError(
+            f"{name} needs the package transformers: pip install 'coop-cmp[transformers]'"
+        )
+
+
+def _tokenizer(name: str, key: str) -> Tokenizer:
+    try:
+        with _quiet():
+            return open_clip.get_tokenizer(key)
+    except (OSError, ValueError, ImportError) as error:
+        raise UserError(
+            f"the tokenizer of {name} is not on this machine and could not be downloaded "
+            f"({_first_line(error)})"
+        ) from error
+
+
+def _weights_of(key: str, weights: str) -> str:
+    """Return the tag or the file that is meant; of several tags, the user must name one."""
+    if weights or key in _bundled_weights:
+        return weights or str(_bundled_weights[key])
+    tags = open_clip.list_pretrained_tags_by_model(key)
+    return tags[0] if len(tags) == 1 else "openai"
+
+
+def _weights_in(name: str) -> Path:
+    """Return the file of weights of a folder or a repository."""
+    scheme, _, place = name.partition(":")
+    try:
+        with _quiet():
+            if scheme == "hf-hub":
+                return Path(download_pretrained_from_hf(place))
+            found = _find_checkpoint_in_dir(Path(place))
+    except Exception as error:  # network libraries raise many kinds
+        raise UserError(f"{name} holds no weights: {_first_line(error)}") from error
+    if found is None:
+        raise UserError(f"{name} holds no weights, such as open_clip_model.safetensors")
+    return Path(found)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def is_small(name: str) -> bool:
@@ -117,32 +206,26 @@ def is_small(name: str) -> bool:
     return sum(12 * tower["layers"] * tower["width"] ** 2 for tower in towers) < SMALL
 
 
-def check_preprocessing(node: Any, name: str, tag: str) -> None:
-    """Refuse images that are not prepared as the pre-trained weights require.
+def check_preprocessing(node: Any, name: str, weights: str) -> list[str]:
+    """Say where images are not prepared as the pre-trained weights were: one line for each key.
 
     Args:
         node: ``cfg.INPUT``
         name: The model's name.
-        tag: The tag of its weights; a file has none, and is not checked.
+        weights: Their tag, or a file.
     """
-    known = get_pretrained_cfg(OPENAI_NAMES.get(name, name), tag)
-    if not known:
-        return
-    wanted = {
-        "PIXEL_MEAN": list(known.get("mean") or open_clip.OPENAI_DATASET_MEAN),
-        "PIXEL_STD": list(known.get("std") or open_clip.OPENAI_DATASET_STD),
-        "INTERPOLATION": known.get("interpolation") or "bicubic",
-    }
-    for key, right in wanted.items():
-        given = node[key]
+    lines = []
+    for key, right in preprocessing(name, weights).items():
+        given = node[key.removeprefix("INPUT.")]
         same = given == right
         if isinstance(right, list):
             same = max(abs(a - b) for a, b in zip(given, right, strict=True)) < 1e-3
         if not same:
-            raise UserError(
-                f'INPUT.{key} is {given}, but the weights "{tag}" of {name} were trained with '
-                f"{right}: set INPUT.{key} to that"
+            lines.append(
+                f'Note: {key} is {given}, but the weights "{weights}" of {name} were trained with '
+                f"{right}"
             )
+    return lines
 
 
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
@@ -152,16 +235,19 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     try:
         state = load_file(path) if path.suffix == ".safetensors" else _torch_state_dict(path)
     except Exception as error:  # every reader has exceptions of its own for a broken file
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(
-            f"cannot read weights from {path}: {reason}. Expected a safetensors file, a saved "
-            "state dict or an OpenAI archive; fetch the file again if it is incomplete"
+            f"cannot read weights from {path}: {_first_line(error)}. Expected a safetensors "
+            "file, a saved state dict or an OpenAI archive; fetch the file again if it is "
+            "incomplete"
         ) from error
     if isinstance(state, dict):
         state = state.get("state_dict", state)
     tensors = isinstance(state, dict) and [isinstance(value, Tensor) for value in state.values()]
     if not tensors or not all(tensors):
         raise UserError(f"{path} holds no state dict (a mapping of names to tensors)")
+    for name, value in state.items():
+        if value.is_meta or value.is_quantized or value.layout is not torch.strided:
+            raise UserError(f"cannot read weights from {path}: {name} holds no plain numbers")
     return {
         name.removeprefix("module."): value
         for name, value in state.items()
@@ -221,28 +307,26 @@ def _existing(name: str, key: str, source: str) -> Path:
     )
 
 
-def _check_text_tower(name: str, model: Any) -> None:
-    causal = hasattr(model, "token_embedding") and getattr(model, "attn_mask", None) is not None
-    if not causal or getattr(model, "text_pool_type", "argmax") != "argmax":
-        raise UserError(
-            f"{name} has no causal CLIP text transformer, which prompt learning needs; choose a "
-            "plain CLIP model such as ViT-B/16 or ViT-B-16-quickgelu"
-        )
-
-
 def _load_weights(name: str, model: Any, state: dict[str, Tensor], path: Path) -> None:
-    rows = state.pop("token_embedding.rows", None)
     wanted = model.state_dict()
-    if rows is not None:
-        state["token_embedding.weight"] = _spread_rows(
-            state["token_embedding.weight"], rows, len(wanted["token_embedding.weight"])
-        )
+    if (rows := state.pop("token_embedding.rows", None)) is not None:
+        table = wanted.get("token_embedding.weight")
+        trained = state.get("token_embedding.weight")
+        if table is None or trained is None or not _are_rows(rows, trained, table):
+            raise UserError(f"cannot read weights from {path}: token_embedding.rows are not rows")
+        state["token_embedding.weight"] = _spread_rows(trained, rows, len(table))
+    state = _converted(model, state)
     problems = [f"{key} is missing" for key in wanted if key not in state]
     problems += [f"{key} is not part of the model" for key in state if key not in wanted]
     problems += [
         f"{key} is {list(state[key].shape)} where the model has {list(value.shape)}"
         for key, value in wanted.items()
         if key in state and state[key].shape != value.shape
+    ]
+    problems += [
+        f"{key} holds {state[key].dtype} where the model has {value.dtype}"
+        for key, value in wanted.items()
+        if key in state and value.is_floating_point() and not state[key].is_floating_point()
     ]
     if problems:
         raise UserError(
@@ -251,6 +335,28 @@ def _load_weights(name: str, model: Any, state: dict[str, Tensor], path: Path) -
             + ". Set MODEL.BACKBONE.NAME to the architecture they were made for"
         )
     model.load_state_dict(state)
+
+
+def _converted(model: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return weights under the names of open_clip's class, as open_clip itself reads them."""
+    state = dict(convert_state_dict(model, state))
+    if "positional_embedding" in state and not hasattr(model, "positional_embedding"):
+        state = convert_to_custom_text_state_dict(state)
+    for key in ("logit_scale", "logit_bias"):
+        own = getattr(model, key, None)
+        if own is not None and key in state and state[key].numel() == 1:
+            state[key] = state[key].reshape(own.shape)
+    state.pop("text.transformer.embeddings.position_ids", None)
+    return state
+
+
+def _are_rows(rows: Tensor, trained: Tensor | None, table: Tensor) -> bool:
+    """Whether rows [R] are different rows of a table, and there are vectors [R, d] for them."""
+    if trained is None or rows.is_floating_point() or rows.dtype == torch.bool or rows.dim() != 1:
+        return False
+    inside = len(rows) > 0 and int(rows.min()) >= 0 and int(rows.max()) < len(table)
+    fits = trained.shape == (len(rows), table.shape[1]) and trained.is_floating_point()
+    return inside and fits and len(rows.unique()) == len(rows)
 
 
 def _spread_rows(trained: Tensor, rows: Tensor, vocabulary: int) -> Tensor:

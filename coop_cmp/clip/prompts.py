@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import torch
@@ -61,16 +61,18 @@ class PromptLayout:
     """The token sequence of every class, from the start token to the end token.
 
     A sequence is a list of slots: a slot ``t >= 0`` is the token ``t``, a slot ``-1 - m`` is the
-    m-th learned context vector. Nothing after the end token is listed, since the text tower is
-    causal and reads its feature off the end token.
+    m-th learned context vector. Padding is not listed: a causal text tower reads its feature off
+    the end token, and others are given as much as they need.
 
     Args:
         slots: One sequence per class.
         class_specific: Every class has context vectors of its own.
+        pad: The token after the end of a text.
     """
 
     slots: tuple[tuple[int, ...], ...]
     class_specific: bool = False
+    pad: int = 0
 
     @cached_property
     def prefix(self) -> tuple[int, ...]:
@@ -127,26 +129,37 @@ def context_layout(
         raise UserError(
             f'the class token position must be "end", "middle" or "front", got "{position}"'
         )
+    words_of = words_by(tokenizer)
     context = tuple(-1 - m for m in range(n_ctx))
     names = [clean(name) for name in classnames]
     if position == "end":
         phrase = words or " ".join(["X"] * n_ctx)
-        texts = [f"{phrase} {name}." for name in names]
-        slots = [(ids[0], *context, *ids[1 + n_ctx :]) for ids in token_ids(texts, tokenizer)]
-        return PromptLayout(tuple(slots), class_specific)
+        (head,) = words_of([phrase])
+        own = words_of([f"{phrase} {name}." for name in names])
+        if any(ids[: len(head)] != head for ids in own):  # the phrase runs into the name
+            own = [head + ids for ids in words_of([f"{name}." for name in names])]
+        skip = n_ctx if words else len(head)
+        texts = [(*context, *ids[skip:]) for ids in own]
+        return words_of.layout(texts, class_specific, names)
     # The name is tokenised by itself: inside a sentence a bracket and the full stop fuse.
-    start, *stop = token_ids(["."], tokenizer)[0]
     before, after = context[: n_ctx // 2], context[n_ctx // 2 :]
     if position == "front":
         before, after = (), context
-    token_ids([f"{name}{' X' * n_ctx}." for name in names], tokenizer)  # refuses what is too long
-    slots = [(start, *before, *ids[1:-1], *after, *stop) for ids in token_ids(names, tokenizer)]
-    return PromptLayout(tuple(slots), class_specific)
+    (stop,) = words_of(["."])
+    texts = [(*before, *ids, *after, *stop) for ids in words_of(names)]
+    return words_of.layout(texts, class_specific, names)
+
+
+def nameless_layout(tokenizer: Tokenizer, n_ctx: int) -> PromptLayout:
+    """Make one prompt of learned vectors and a full stop alone."""
+    words_of = words_by(tokenizer)
+    return words_of.layout([(*(-1 - m for m in range(n_ctx)), *words_of(["."])[0])])
 
 
 def text_layout(texts: Sequence[str], tokenizer: Tokenizer) -> PromptLayout:
     """Make prompts of plain sentences, without learned vectors."""
-    return PromptLayout(tuple(token_ids(texts, tokenizer)))
+    words_of = words_by(tokenizer)
+    return words_of.layout(words_of(texts))
 
 
 def template_layout(template: str, classnames: Sequence[str], tokenizer: Tokenizer) -> PromptLayout:
@@ -154,20 +167,66 @@ def template_layout(template: str, classnames: Sequence[str], tokenizer: Tokeniz
     return text_layout([template.format(clean(name)) for name in classnames], tokenizer)
 
 
-def token_ids(texts: Sequence[str], tokenizer: Tokenizer) -> list[tuple[int, ...]]:
-    """Return the ids of each text from the start token to the end token (CLIP's largest id)."""
-    table = tokenizer(list(texts))
-    ends = table.argmax(dim=1).tolist()
-    longest = max(ends, default=0)
-    if longest == table.shape[1] - 1:
-        culprit = texts[ends.index(longest)]
-        raise UserError(f'prompt too long for {table.shape[1]} tokens: "{culprit}"')
-    return [tuple(row[: end + 1]) for row, end in zip(table.tolist(), ends, strict=True)]
+class Words:
+    """A tokenizer's tokens without what it puts around each text.
+
+    What begins and ends a text and what pads it is found out by encoding nothing and one word:
+    CLIP's own tokenizer, SentencePiece (which begins with nothing) and Hugging Face's all differ.
+
+    Attributes:
+        start: Tokens before each text.
+        end: Tokens after it. None for a tokenizer whose padding ends a text.
+        pad: The token that fills up the rest.
+        length: Tokens of a text with all of that.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        table = tokenizer(["", "a"])
+        self.length, self.pad = table.shape[1], int(table[0, -1])
+        empty, word = (self._unpadded(row) for row in table.tolist())
+        same = [a == b for a, b in zip(empty, word, strict=False)]
+        count = same.index(False) if False in same else len(same)
+        self.start, self.end = empty[:count], empty[count:]
+
+    def _unpadded(self, row: Sequence[int]) -> tuple[int, ...]:
+        length = len(row)
+        while length and row[length - 1] == self.pad:
+            length -= 1
+        return tuple(row[:length])
+
+    def __call__(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+        """Return the tokens of each text."""
+        rows = [self._unpadded(row) for row in self.tokenizer(list(texts)).tolist()]
+        for row, text in zip(rows, texts, strict=True):
+            if len(row) == self.length:
+                raise UserError(f'prompt too long for {self.length} tokens: "{text}"')
+        return [row[len(self.start) : len(row) - len(self.end)] for row in rows]
+
+    def layout(
+        self,
+        texts: Sequence[tuple[int, ...]],
+        class_specific: bool = False,
+        names: Sequence[str] = (),
+    ) -> PromptLayout:
+        """Make prompts of tokens and learned vectors; the names are for what is too long."""
+        slots = tuple((*self.start, *text, *self.end) for text in texts)
+        lengths = [len(sequence) for sequence in slots]
+        if max(lengths, default=0) >= self.length:
+            name = names[lengths.index(max(lengths))] if names else "the learned vectors"
+            raise UserError(f'prompt too long for {self.length} tokens: "{name}"')
+        return PromptLayout(slots, class_specific, self.pad)
+
+
+@lru_cache(maxsize=8)
+def words_by(tokenizer: Tokenizer) -> Words:
+    """Return what is known of a tokenizer."""
+    return Words(tokenizer)
 
 
 def word_vectors(words: str, tokenizer: Tokenizer, token_embedding: nn.Embedding) -> Tensor:
     """Return the embeddings [M, d] of the M tokens of a phrase, to initialise a context with."""
-    ids = token_ids([words], tokenizer)[0][1:-1]
+    (ids,) = words_by(tokenizer)([words])
     weight = token_embedding.weight
     with torch.no_grad():
         return token_embedding(torch.tensor(ids, device=weight.device)).float()
@@ -175,5 +234,4 @@ def word_vectors(words: str, tokenizer: Tokenizer, token_embedding: nn.Embedding
 
 def random_context(clip: LoadedCLIP, *shape: int) -> Tensor:
     """Draw context vectors [*shape, d] from a normal distribution with deviation 0.02."""
-    width = clip.model.ln_final.weight.shape[0]
-    return nn.init.normal_(torch.empty(*shape, width), std=0.02)
+    return nn.init.normal_(torch.empty(*shape, clip.text.width), std=0.02)

@@ -6,6 +6,9 @@ token is computed, the shared prefix is computed once, and each class's own toke
 through its keys and values. After the attention of the last block only the end tokens are
 computed. All tokens that remain form one packed sequence, so that every layer is one large matrix
 product and two attentions, whatever the number of classes and the lengths of their names.
+
+That is the ``shared`` way. A tower whose tokens see later ones, as SigLIP's, or that ends otherwise
+takes the ``full`` way: every token of every class goes through the model's own code.
 """
 
 from __future__ import annotations
@@ -22,12 +25,14 @@ from torch.utils.checkpoint import checkpoint
 from coop_cmp.clip.load import LoadedCLIP
 from coop_cmp.clip.packing import Packing, pack
 from coop_cmp.clip.prompts import PromptLayout, text_layout
+from coop_cmp.clip.tower import TextTower
 from coop_cmp.devices import BUDGET
 from coop_cmp.errors import UserError
 
 # Floats kept per token and channel for the backward pass of one block with frozen weights, and
 # held at once without a backward pass. Measured; only the size of the chunks depends on them.
 GRAPH_FLOATS, WORKING_FLOATS = 20, 30
+FILLER = 4  # a token where a learned vector goes, after the padding's: it ends no text
 TRIED = ["a photo of a cat.", "a drawing of an old yorkshire terrier"]
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 2e-2}  # of normalised features
 
@@ -35,18 +40,23 @@ TOLERANCE = {torch.float32: 1e-4, torch.float16: 2e-2}  # of normalised features
 class TextEncoder(nn.Module):
     """Encode the prompts of a layout into text features.
 
-    Works on every model with the attributes that open_clip's and OpenAI's ``CLIP`` share.
+    Works on every model that :class:`TextTower` knows.
 
     Args:
         clip_model: The model whose text tower is used; its weights may be frozen or trained.
-        kind: ``shared`` is the fast way; ``naive`` runs every class's full-length sequence through
-            every layer, one pass per image where prompts depend on it, as the CoOp codebase does.
-        budget: Bytes of activations for ``shared`` to stay below. Larger passes are cut into
+        kind: ``shared`` is the fast way, where the tower allows it; ``naive`` runs every class's
+            full-length sequence through every layer, one pass per image where prompts depend on it,
+            as the CoOp codebase does.
+        budget: Bytes of activations to stay below, except by ``naive``. Larger passes are cut into
             chunks, whose activations are computed again in the backward pass.
         mode: ``shared`` is compiled in this mode of :func:`torch.compile`; empty: not at all.
+
+    Attributes:
+        kind: ``full`` for a tower that cannot share.
     """
 
     clip: Any  # open_clip's and OpenAI's classes share no base but nn.Module
+    kind: Literal["shared", "full", "naive"]
 
     def __init__(
         self,
@@ -59,17 +69,18 @@ class TextEncoder(nn.Module):
         if kind not in ("shared", "naive"):
             raise UserError(f'MODEL.TEXT_ENCODER must be "shared" or "naive", got "{kind}"')
         self.clip = clip_model
-        self.kind = kind
+        self.tower = TextTower(clip_model)
+        self.kind = "full" if kind == "shared" and self.tower.reason else kind
         self.budget = budget
         self._run = _compiled(self._packed, mode) if mode else self._packed
 
     @property
     def width(self) -> int:
-        return self.clip.ln_final.weight.shape[0]
+        return self.tower.width
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.clip.transformer.resblocks[0].mlp.c_fc.weight.dtype
+        return self.tower.dtype
 
     def forward(
         self,
@@ -98,24 +109,25 @@ class TextEncoder(nn.Module):
                 '(CLASS_TOKEN_POSITION "end")'
             )
         if context is None:
-            context = self.clip.token_embedding.weight.new_zeros(0, self.width)
+            context = self.tower.embedding.weight.new_zeros(0, self.width)
         if layout.class_specific:
             context = context.flatten(0, 1)  # [C * M, d]
         inputs = [t if t.dim() == 3 else t[None] for t in (context, *deep)]  # [G or 1, M, d]
-        encode = self._shared if self.kind == "shared" else self._naive
+        encode = self._shared if self.kind == "shared" else self._full
         features = encode(layout, inputs)
         grouped = any(t.dim() == 3 for t in (context, *deep))
         return features if grouped else features[0]
 
     def prompts_at_once(self, layout: PromptLayout) -> int:
         """How many prompts per class fit in the budget without a graph; 0 if not even one."""
-        return self._token_limit(graph=False) // layout.n_tokens
+        tokens = (
+            layout.n_tokens if self.kind == "shared" else self._length(layout) * len(layout.slots)
+        )
+        return self._token_limit(graph=False) // tokens
 
     def _shared(self, layout: PromptLayout, inputs: Sequence[Tensor]) -> Tensor:
         """Run every distinct token once, in chunks of groups and classes that fit the budget."""
-        graph = torch.is_grad_enabled() and any(
-            tensor.requires_grad for tensor in chain(inputs, self.parameters())
-        )
+        graph = self._has_graph(inputs)
         limit = self._token_limit(graph)
         packings = pack(layout, min(limit, layout.n_tokens), inputs[0].device)
         groups = max(map(len, inputs))
@@ -137,12 +149,12 @@ class TextEncoder(nn.Module):
     def _packed(self, packing: Packing, context: Tensor, *deep: Tensor) -> Tensor:
         """Features [G, C, E] of the classes of a packing under contexts [G, M, d]."""
         groups, shared, dtype = max([len(t) for t in (context, *deep)]), packing.prefix, self.dtype
-        x = self.clip.token_embedding(packing.tokens).to(dtype).expand(groups, -1, -1)
+        x = self.tower.embedding(packing.tokens).to(dtype).expand(groups, -1, -1)
         if len(packing.learned):
             # Indexing, since on a GPU the backward pass of index_select adds in any order.
             vectors = context[:, packing.source].to(x.dtype).expand(groups, -1, -1)
             x = x.index_copy(1, packing.learned, vectors)
-        x = x + self.clip.positional_embedding[packing.positions].to(dtype)  # [G, P + T, d]
+        x = x + self.tower.module.positional_embedding[packing.positions].to(dtype)  # [G, P + T, d]
         own = x.shape[1] - shared
         if packing.whole:  # [G * (P + T), d]
             x, mask = x.flatten(0, 1), packing.mask
@@ -153,7 +165,7 @@ class TextEncoder(nn.Module):
             prefix_step, own_step, first = shared, own, groups * shared
         learned = _in_groups(packing.learned, groups, prefix_step) if deep else packing.learned
         ends = _in_groups(packing.ends, groups, own_step, first)
-        blocks = self.clip.transformer.resblocks
+        blocks = self.tower.blocks
         for i, block in enumerate(blocks):
             if 0 < i <= len(deep):
                 vectors = deep[i - 1].to(x.dtype).expand(groups, -1, -1)
@@ -164,46 +176,63 @@ class TextEncoder(nn.Module):
             if i + 1 == len(blocks):  # only the end tokens are read after the last block
                 x, mixed = x.index_select(0, ends), mixed.index_select(0, ends)
             x = _finish(block, x, mixed)
-        return self._project(x).unflatten(0, (groups, -1))
+        return self.tower.project(x).unflatten(0, (groups, -1))
 
-    def _naive(self, layout: PromptLayout, inputs: Sequence[Tensor]) -> Tensor:
-        """Run every token of every class, one pass for each of the G prompts of a class."""
-        groups = max(map(len, inputs))
-        parts = [[t[g] if len(t) > 1 else t[0] for t in inputs] for g in range(groups)]
-        return torch.stack([self._padded(layout, *part) for part in parts])
+    def _full(self, layout: PromptLayout, inputs: Sequence[Tensor]) -> Tensor:
+        """Run every token of every class by the model's own code, in chunks that fit the budget.
 
-    def _padded(self, layout: PromptLayout, context: Tensor, *deep: Tensor) -> Tensor:
-        """Features [C, E] from full-length sequences, for a context [M, d] or [C * M, d]."""
-        length, device = len(self.clip.positional_embedding), context.device
-        padded = [(*slots, *[0] * (length - len(slots))) for slots in layout.slots]
-        slots = torch.tensor(padded, device=device)  # [C, L]
-        classes = torch.arange(layout.n_classes, device=device)
-        x = self.clip.token_embedding(slots.clamp(min=0)).to(self.dtype)  # [C, L, d]
-        if layout.n_context:
-            index = (-1 - slots).clamp(min=0)
-            if layout.class_specific:
-                index = index + layout.n_context * classes[:, None]
-            x = torch.where(slots[..., None] < 0, context[index].to(self.dtype), x)
-        x = x + self.clip.positional_embedding.to(self.dtype)
-        places = [place for place, slot in enumerate(layout.slots[0]) if slot < 0]
-        learned = torch.tensor(places, dtype=torch.long, device=device)
-        mask = torch.full((length, length), float("-inf"), device=device, dtype=x.dtype).triu(1)
-        for i, block in enumerate(self.clip.transformer.resblocks):
-            if 0 < i <= len(deep):
-                vectors = deep[i - 1].to(x.dtype).expand(len(x), -1, -1)
-                x = x.index_copy(1, learned, vectors)
-            x = run_block(block, x, mask)
-        ends = torch.tensor([len(sequence) - 1 for sequence in layout.slots], device=device)
-        return self._project(x[classes, ends])
+        The naive way makes one pass for each of the G prompts of a class.
+        """
+        if len(inputs) > 1 and not self.tower.blocks:
+            raise UserError(
+                "deep prompts need a text tower of open_clip's own transformer; this one is "
+                f"{self.tower.reason}"
+            )
+        length, classes, groups = self._length(layout), layout.n_classes, max(map(len, inputs))
+        padded = [(*slots, *[layout.pad] * (length - len(slots))) for slots in layout.slots]
+        table = torch.tensor(padded, device=inputs[0].device)  # [C, L]
+        graph, chunk = self._has_graph(inputs), classes
+        if self.kind == "full":
+            chunk = max(1, self._token_limit(graph) // length)
+        features = []
+        for rows in torch.arange(groups * classes, device=table.device).split(chunk):
+            arguments = (layout, table[rows % classes], rows, *inputs)
+            recompute = graph and self.kind == "full" and chunk < groups * classes
+            features.append(
+                checkpoint(self._rows, *arguments, use_reentrant=False)
+                if recompute
+                else self._rows(*arguments)
+            )
+        return _joined(features).unflatten(0, (groups, classes))
 
-    def _project(self, x: Tensor) -> Tensor:
-        x = self.clip.ln_final(x)
-        projection = self.clip.text_projection
-        return projection(x) if isinstance(projection, nn.Module) else x @ projection
+    def _rows(
+        self, layout: PromptLayout, slots: Tensor, rows: Tensor, context: Tensor, *deep: Tensor
+    ) -> Tensor:
+        """Features [R, E] of rows of slots [R, L]; row ``g * C + c`` is class c in group g."""
+        if not layout.n_context:
+            return self.tower.encode(slots)
+        learned = slots < 0
+        index = (-1 - slots).clamp(min=0)
+        group = rows // layout.n_classes
+        if layout.class_specific:
+            index = index + layout.n_context * (rows % layout.n_classes)[:, None]
+        own = [t[group] if len(t) > 1 else t.expand(len(rows), -1, -1) for t in deep]
+        source = group[:, None] if len(context) > 1 else 0
+        ids = slots.where(~learned, layout.pad + FILLER)
+        return self.tower.encode(ids, learned, context[source, index], own)
+
+    def _length(self, layout: PromptLayout) -> int:
+        """Tokens of a padded text."""
+        return self.tower.length or max(map(len, layout.slots))
+
+    def _has_graph(self, inputs: Sequence[Tensor]) -> bool:
+        return torch.is_grad_enabled() and any(
+            tensor.requires_grad for tensor in chain(inputs, self.parameters())
+        )
 
     def _token_limit(self, graph: bool) -> int:
         """How many tokens fit in the budget."""
-        layers = len(self.clip.transformer.resblocks)
+        layers = len(self.tower.blocks) or self.tower.module.config.num_hidden_layers
         floats = GRAPH_FLOATS * layers if graph else WORKING_FLOATS
         return max(1, self.budget // (floats * self.width * self.dtype.itemsize))
 
@@ -212,9 +241,9 @@ class TextEncoder(nn.Module):
 def check_text_encoder(clip: LoadedCLIP, encoder: TextEncoder) -> None:
     """Refuse a text tower for which the encoder's features differ from the model's own.
 
-    Blocks may have parts that the encoder does not know, such as normalised queries and keys.
+    Blocks may have parts that the encoder does not know.
     """
-    device = clip.model.token_embedding.weight.device
+    device = encoder.tower.embedding.weight.device
     expected = clip.model.encode_text(clip.tokenizer(TRIED).to(device))
     found = encoder(text_layout(TRIED, clip.tokenizer))
     found, expected = (F.normalize(x.float(), dim=-1) for x in (found, expected))
@@ -318,12 +347,3 @@ def _finish(block: Any, x: Tensor, mixed: Tensor) -> Tensor:
     x = x + (scale_1(out) if scale_1 is not None else out)
     out = block.mlp(block.ln_2(x))
     return x + (scale_2(out) if scale_2 is not None else out)
-
-
-def run_block(block: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Run a block of either tower as its library does, on sequences [N, L, d]."""
-    if hasattr(block, "attn_mask"):  # OpenAI's block knows its mask and puts the batch second
-        return block(x.transpose(0, 1)).transpose(0, 1)
-    if block.attn.batch_first:
-        return block(x, attn_mask=mask)
-    return block(x.transpose(0, 1), attn_mask=mask).transpose(0, 1)

@@ -22,6 +22,11 @@ declare(
 )
 declare(
     "INPUT",
+    RESIZE_MODE=choice(
+        "shortest",
+        ("shortest", "squash"),
+        "test images: scale the shorter side and crop, or scale both sides",
+    ),
     UPRIGHT=flag(
         False,
         "turn images as their EXIF data says, make transparent parts white and scale 16-bit grey "

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from dassl.config import get_cfg_default
 from yacs.config import CfgNode
 
-from coop_cmp.config.defaults import run_defaults
+from coop_cmp.config.defaults import image_defaults, run_defaults
 from coop_cmp.config.registry import SETTINGS, add_settings, assign, flatten, read
 from coop_cmp.config.setting import literal
 from coop_cmp.errors import UserError, closest
+from coop_cmp.files import read_yaml
 
 YAML = (".yaml", ".yml")
 
@@ -26,8 +26,9 @@ def resolve(
 ) -> CfgNode:
     """Return all settings of a run.
 
-    The data set's file comes first, then the method's, then flags, then options. A method without
-    a file takes its own defaults and those of the backbone.
+    How images are prepared depends on the backbone's weights, unless it is given. The data set's
+    file comes first, then the method's, then flags, then options. A method without a file takes its
+    own defaults.
 
     Args:
         root: The checkout, whose ``configs/models`` hold the bundled models.
@@ -45,13 +46,14 @@ def resolve(
         if path:
             layers |= read_file(cfg, path, option)
     layers |= {key: read_value(cfg, key, value) for key, value in {**given, **options}.items()}
+    backbone, weights = (layers.get(f"MODEL.BACKBONE.{k}", "") for k in ("NAME", "WEIGHTS"))
+    models = root / "configs" / "models"
+    defaults = image_defaults(backbone, weights, models)
     if not files.get("--config-file"):
-        trainer, backbone = (layers.get(k, "") for k in ("TRAINER.NAME", "MODEL.BACKBONE.NAME"))
-        models = root / "configs" / "models"
-        defaults = run_defaults(trainer, backbone, models)
+        defaults |= run_defaults(layers.get("TRAINER.NAME", ""))
         if (own := models / f"{backbone}.yaml").is_file():
             defaults |= read_file(cfg, str(own))
-        layers = defaults | layers
+    layers = defaults | layers
     for key, value in layers.items():
         assign(cfg, key, value)
     cfg.OPTIM.MAX_EPOCH = epochs(flatten(cfg), options)
@@ -71,13 +73,10 @@ def read_file(cfg: CfgNode, path: str, option: str = "--config-file") -> dict[st
     if Path(path).suffix not in YAML:
         raise UserError(f'{option}: expected a {" or ".join(YAML)} file, got "{path}"')
     try:
-        tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        tree = read_yaml(path)
     except FileNotFoundError:
         names = [file.name for file in Path(path).parent.glob("*") if file.suffix in YAML]
         raise UserError(f'{option}: no file "{path}"{closest(Path(path).name, names)}') from None
-    except (OSError, UnicodeError, yaml.YAMLError, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise UserError(f"{path}: not readable as YAML ({reason})") from error
     if not isinstance(tree, dict | None):
         raise UserError(f"{path}: expected nodes such as OPTIM, got a {type(tree).__name__}")
     return {key: read_value(cfg, key, value, path) for key, value in _walk(cfg, tree or {})}

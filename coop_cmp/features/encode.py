@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
@@ -16,6 +17,8 @@ from torchvision import transforms as T
 
 from coop_cmp.features.store import checksum, digest
 from coop_cmp.features.views import Batch, kept_generators
+
+SILENCE = 30.0  # seconds without a line at most
 
 
 class ImageEncoder:
@@ -55,8 +58,35 @@ class ImageEncoder:
         """
         if rows is not None:
             self.rows[:] = rows  # which the loader has
+        progress = Progress(len(self.rows))
+        features = []
         with torch.no_grad(), kept_generators():
-            return torch.cat([self.encode_image(batch).float() for batch in self.loader]).cpu()
+            for batch in self.loader:
+                features.append(self.encode_image(batch).float())
+                progress.add(len(batch))
+            return torch.cat(features).cpu()
+
+
+class Progress:
+    """Prints how far long work is, and an estimate of what is left, every half minute.
+
+    Args:
+        total: How many images there are.
+    """
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done = total, 0
+        self.start = self.last = time.monotonic()
+
+    def add(self, images: int) -> None:
+        """Count images that are done."""
+        self.done += images
+        now = time.monotonic()
+        if now - self.last < SILENCE or self.done >= self.total:
+            return
+        self.last = now
+        left = (now - self.start) * (self.total - self.done) / self.done
+        print(f"encoded {self.done} of {self.total} images, about {left:.0f} s left", flush=True)
 
 
 def _without_end(dataset: Any) -> tuple[Any, T.Normalize | None]:

@@ -129,11 +129,12 @@ class ReliabilityBins:
 
     def __getitem__(self, index: int) -> ReliabilityBins:
         """Return the bins of one of several sets of samples."""
-        edges, count, confidence, correct = (part[index] for part in (self.edges, *self._sums))
-        return ReliabilityBins(edges, count, confidence, correct, self.closed)
+        count, confidence, correct = (sums[index] for sums in self._sums)
+        return ReliabilityBins(self.edges[index], count, confidence, correct, self.closed)
 
     def __add__(self, other: ReliabilityBins) -> ReliabilityBins:
-        count, confidence, correct = (a + b for a, b in zip(self._sums, other._sums, strict=True))
+        pairs = zip(self._sums, other._sums, strict=True)
+        count, confidence, correct = (ours + theirs for ours, theirs in pairs)
         return ReliabilityBins(self.edges, count, confidence, correct, self.closed)
 
     @property

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from coop_cmp.calibrate import Affine, Temperature
 from coop_cmp.calibrate.storage import Calibrator
 from coop_cmp.clip import load_clip
+from coop_cmp.clip.load import model_config
 from coop_cmp.config.defaults import OPENAI_NAMES
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write, write_json
@@ -122,7 +123,9 @@ def _image_tower(model: Predictor, path: Path) -> tuple[Any, list[Path]]:
     with quiet():
         clip = load_clip(backbone.NAME, backbone.WEIGHTS).model
     clip.visual.load_state_dict(net.visual.state_dict())
-    config = {**(open_clip.get_model_config(name) or {}), "quick_gelu": quick}
+    config = {"quick_gelu": quick, **model_config(backbone.NAME)}
+    if quick:
+        config["quick_gelu"] = True
     write_json(folder / "open_clip_config.json", {"model_cfg": config, "preprocess_cfg": {}})
     with atomic_write(folder / "open_clip_model.safetensors") as file:
         file.write(save({k: v.contiguous() for k, v in clip.state_dict().items()}))
@@ -163,7 +166,7 @@ def _preprocessing(cfg: Any) -> dict[str, Any]:
         "mean": list(node.PIXEL_MEAN),
         "std": list(node.PIXEL_STD),
         "interpolation": node.INTERPOLATION,
-        "resize_mode": "shortest",
+        "resize_mode": node.RESIZE_MODE,
     }
     picture = np.random.default_rng(0).integers(0, 256, (300, 200, 3), dtype=np.uint8)
     image = Image.fromarray(picture)

@@ -232,7 +232,12 @@ def _classes(
             f"the calibrator has values for each of the classes {', '.join(own)}, and cannot be "
             "used for others; a temperature and SaLS can"
         )
-    return list(wanted or own or read_predictions(folder / PREDICTIONS_FILE).classnames)
+    if wanted or own:
+        return list(wanted or own or ())
+    digest = None
+    if (path := folder / RESULTS_FILE).exists():
+        digest = read_results(path).get("files", {}).get(PREDICTIONS_FILE)
+    return list(read_predictions(folder / PREDICTIONS_FILE, digest).classnames)
 
 
 def _refuse_other(folder: Path, trainer: Any) -> None:

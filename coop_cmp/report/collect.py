@@ -11,8 +11,13 @@ from coop_cmp.errors import UserError
 from coop_cmp.report.layout import Cell, Table
 from coop_cmp.runs.compare import Comparer, Difference, corrected
 from coop_cmp.runs.frame import is_setting
+from coop_cmp.runs.notes import notes
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
+
+FIT = ("accuracy", "wrong", "gradient")
+"""The training accuracy, the share of samples that were wrong, and the size of the term's gradient
+against that of the cross-entropy."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +30,14 @@ class Value:
         baseline_missing: runs of a twin's baseline that are not done, without which there is no
             change or one over fewer seeds.
         change: the difference to the baseline over the seeds that both have, None without one.
+        fit: what a term did in training, see ``FIT``; empty without one.
     """
 
     by_seed: dict[int, float]
     missing: tuple[Run, ...] = ()
     baseline_missing: tuple[Run, ...] = ()
     change: Difference | None = None
+    fit: tuple[float, ...] = ()
 
 
 def mixed_weights(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -43,6 +50,13 @@ def mixed_weights(rows: Iterable[Mapping[str, Any]]) -> list[str]:
         for backbone, names in weights.items()
         if len(names) > 1
     ]
+
+
+def fit_of(rows: Iterable[Mapping[str, Any]]) -> tuple[float, ...]:
+    """Return the means over runs of what ``FIT`` names; nothing where a run does not know it."""
+    found = [[row.get(f"fit.{name}") for name in FIT] for row in rows if row["term"]]
+    known = all(isinstance(value, float) and value == value for values in found for value in values)
+    return tuple(map(mean, zip(*found, strict=True))) if known else ()
 
 
 class Collector:
@@ -58,6 +72,7 @@ class Collector:
         frame = project.frame(dict.fromkeys(run for one in tables for run in one.runs()))
         self._reasons: dict[str, str] = frame.attrs["reasons"]
         used = [c for c in frame if c.startswith("TEST.") or not is_setting(c)]
+        self._notes = frame.reindex(columns=["notes"])
         self._rows = {row["directory"]: row for row in frame[used].to_dict("records")}
 
     def values(self, table: Table, holm: bool = False) -> tuple[dict[Cell, Value], list[str]]:
@@ -73,9 +88,10 @@ class Collector:
             for cell, change in zip(family, corrected(family.values()), strict=True):
                 values[cell] = replace(values[cell], change=change)
         places = [self._place(run) for run in table.runs()]
+        told = map(str, notes(self._notes[self._notes.index.isin(places)]))
         reasons = [self._reasons[place] for place in places if place in self._reasons]
         mixed = mixed_weights(self._rows[place] for place in places if place in self._rows)
-        return values, list(dict.fromkeys([*reasons, *problems, *mixed]))
+        return values, list(dict.fromkeys([*reasons, *problems, *mixed, *told]))
 
     def _value(self, cell: Cell, problems: dict[str, None]) -> Value:
         ours = self._by_seed(cell)
@@ -95,7 +111,11 @@ class Collector:
         except UserError as error:
             problems[f"no interval: {error}"] = None
             change = Comparer(intervals=False).compare(pairs, cell.metric)
-        return replace(value, baseline_missing=self._missing(cell.baseline), change=change)
+        missing, fit = (
+            self._missing(cell.baseline),
+            fit_of(row for rows in ours.values() for row in rows),
+        )
+        return replace(value, baseline_missing=missing, change=change, fit=fit)
 
     def _missing(self, cell: Cell) -> tuple[Run, ...]:
         return tuple(run for runs in cell.runs for run in runs if self._row(run) is None)

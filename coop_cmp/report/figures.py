@@ -37,6 +37,8 @@ LOOK = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "svg.hashsalt": "coop-cmp",
+    "pdf.fonttype": 42,  # TrueType: some venues reject Type 3
+    "text.parse_math": False,  # a data set may be called $x$
 }
 
 
@@ -99,9 +101,9 @@ def figure_one(without: Group, with_penalty: Group, class_index: int = 0) -> Fig
     for (upper, lower), run in zip(axes.T, runs, strict=True):
         plots.draw_class_probabilities(upper, run.samples, names, class_index, shown)
         count = int((run.samples.labels == class_index).sum())
-        upper.set_title(f"{run.title}\n{count} images of class “{names[class_index]}”")
+        upper.set_title(f"{run.title}\n{_images(run, count)} of class “{names[class_index]}”")
         plots.draw_confidence(lower, run.samples, *run.bins)
-        lower.set_title(f"all {len(run.samples):,} images")
+        lower.set_title(f"all {_images(run, len(run.samples))}")
         _legend_above(lower)
     _label_left_only(axes)
     return _finished(figure, runs[0].heading, _small_print(runs), legend=False)
@@ -115,11 +117,13 @@ def curve_figure(runs: list[Group], over: str, heading: str) -> Figure | None:
     figure = Figure((PAGE, 3.2), layout="constrained")
     methods = list(dict.fromkeys(run.method for run in runs))
     names = _curve_names(runs, over)
+    variants: dict[str, list[str]] = {method: [] for method in methods}
+    for run, name in zip(runs, names, strict=True):
+        variants[run.method] += [] if name in variants[run.method] else [name]
     for axis, key in zip(figure.subplots(1, 2), ("accuracy", "ece"), strict=True):
         curves: dict[str, plots.Curve] = {}
         for run, name in zip(runs, names, strict=True):
-            dash = "--" if run.lam is None else "-" if run.row["form"] == "ratio" else ":"
-            new = plots.Curve(name, methods.index(run.method), dash)
+            new = plots.Curve(name, methods.index(run.method), variants[run.method].index(name))
             points = curves.setdefault(name, new).points
             points.setdefault(run.level(over), []).append(100 * run.row[key])
         plots.draw_curves(axis, list(curves.values()), levels)
@@ -229,10 +233,16 @@ def _shown(run: Group, key: str) -> str:
     return METRICS[key].show(measure(run.samples, [key], *run.bins)[key])
 
 
+def _images(run: Group, pooled: int) -> str:
+    """How many images there are, and how often each counts."""
+    seeds = len(run.runs)
+    return f"{pooled // seeds:,} images" + (f" × {seeds} seeds" if seeds > 1 else "")
+
+
 def _sizes(runs: list[Group]) -> str:
-    seeds = f" of {len(runs[0].runs)} seeds" if len(runs[0].runs) > 1 else ""
-    count = len(runs[0].samples)
-    return f"{count:,} test samples{seeds}, {runs[0].samples.n_classes:,} classes"
+    pooled = ", pooled" if len(runs[0].runs) > 1 else ""
+    images = _images(runs[0], len(runs[0].samples))
+    return f"{images}{pooled}, {runs[0].samples.n_classes:,} classes"
 
 
 def _small_print(runs: list[Group]) -> str:

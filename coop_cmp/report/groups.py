@@ -163,8 +163,9 @@ class Group:
 
 
 def file_stem(*parts: str) -> str:
-    """Return parts joined to a file name without spaces or slashes."""
-    return "_".join(re.sub(r"[^\w.+-]+", "-", part.replace(" ", "")) for part in parts)
+    """Return parts joined to a file name of letters, digits, dots, hyphens and underscores."""
+    plain = (part.replace("λ = ", "lambda").replace(" + ", "_") for part in parts)
+    return "_".join(re.sub(r"[^\w.-]+", "-", part.replace(" ", "")) for part in plain)
 
 
 def find_predictions(sources: Iterable[str]) -> tuple[list[StoredRun], list[str]]:

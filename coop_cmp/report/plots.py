@@ -187,15 +187,15 @@ class Curve:
 
     Attributes:
         name: For the legend.
-        colour: Which of the colours; a method and its twin share one.
-        dash: Line style, which tells them apart.
+        colour: Which of the colours; the variants of a method share one.
+        variant: Which of its variants, told by line style and marker.
         points: The values of all seeds by level; under None those of a method without levels,
             drawn as a horizontal line.
     """
 
     name: str
     colour: int
-    dash: str
+    variant: int
     points: dict[float | None, list[float]] = field(default_factory=dict)
 
 
@@ -204,7 +204,7 @@ def draw_curves(axes: Axes, curves: Sequence[Curve], levels: Sequence[float]) ->
     for curve in curves:
         look: dict[str, Any] = {
             "color": LINES[curve.colour % len(LINES)],
-            "linestyle": curve.dash,
+            "linestyle": DASHES[curve.variant % len(DASHES)],
             "linewidth": 1.2,
             "label": curve.name,
         }
@@ -218,9 +218,9 @@ def draw_curves(axes: Axes, curves: Sequence[Curve], levels: Sequence[float]) ->
             [float(value.mean()) for value in values],
             # The sample deviation, as in the tables; one seed has none.
             [float(value.std()) if len(value) > 1 else 0.0 for value in values],
-            marker=MARKERS[curve.colour % len(MARKERS)],
+            marker=MARKERS[(curve.colour + curve.variant) % len(MARKERS)],
             markersize=4,
-            markerfacecolor="white" if curve.dash == "--" else None,
+            markerfacecolor="white" if curve.variant % 2 else None,
             capsize=2,
             **look,
         )

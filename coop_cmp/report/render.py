@@ -104,6 +104,7 @@ class Renderer:
             names = filter(None, (cell.changed_by for cell in cells))
             lines[f"by {next(names, '')}"] = [self._change(cell) for cell in cells]
             lines["95 %"] = [self._interval(cell) for cell in cells]
+            lines["in training"] = self._fits(cells)
             for kind, texts in lines.items():
                 if any(texts):
                     rows.append([label if kind == "ours" else "", kind, *texts])
@@ -145,6 +146,12 @@ class Renderer:
             return ""
         return " to ".join(_signed(end, cell.metric) for end in (change.low, change.high))
 
+    def _fits(self, cells: Sequence[Cell]) -> list[str]:
+        """What a term did in training; once where cells are of the same runs."""
+        fits = [self.values[cell].fit for cell in cells]
+        new = [fit if fit != before else () for before, fit in zip([(), *fits], fits, strict=False)]
+        return [" / ".join(f"{100 * share:.2f}" for share in fit) for fit in new]
+
     def _legend(self) -> str:
         units = "Percent, NLL in nats" if self._has("nll") else "Percent"
         text = f"{units}; mean ± standard deviation over seeds. ECE, ACE and MCE with 10 bins."
@@ -157,6 +164,11 @@ class Renderer:
                 f" seeds and test images, {mark} where it is significant"
             )
             text += f". {self._family()}" if self.holm else "."
+        if any(self.values[cell].fit for cell in self.table.cells()):
+            text += (
+                ' "in training": accuracy in the last tenth of the epochs / samples that were wrong'
+                " / size of the term's gradient in the logits against the cross-entropy's."
+            )
         return text
 
     def _family(self) -> str:

@@ -10,9 +10,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from coop_cmp.errors import UserError, closest
+from coop_cmp.files import read_yaml
 from coop_cmp.runs.run import DEFAULT_FORM, DEFAULT_LAMBDA, Run, is_twin, is_zero_shot
 
 TAG = r"[A-Za-z0-9][A-Za-z0-9.+-]*"
@@ -155,13 +154,10 @@ def read_grids(path: Path, changes: Mapping[str, Any]) -> list[Grid]:
         changes: keys that take the place of the file's.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = read_yaml(path)
     except FileNotFoundError:
         names = [file.name for pattern in ("*.yaml", "*.yml") for file in path.parent.glob(pattern)]
         raise UserError(f"datasets: no grid file {path}{closest(path.name, names)}") from None
-    except (yaml.YAMLError, UnicodeError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise UserError(f"{path}: not readable as YAML ({reason})") from error
     entries = content if isinstance(content, list) else [content]
     if not all(isinstance(entry, Mapping) for entry in entries):
         raise UserError(f"{path}: expected keys such as datasets and trainers, got {content!r}")

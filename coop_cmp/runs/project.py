@@ -10,13 +10,12 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import yaml
-
 from coop_cmp import CONFIGS
 from coop_cmp.config import METHODS
 from coop_cmp.config.defaults import check_backbone
 from coop_cmp.config.resolve import resolve
 from coop_cmp.errors import UserError, closest
+from coop_cmp.files import read_yaml
 from coop_cmp.losses.names import TERMS, split_trainer, twin_of
 from coop_cmp.runs.frame import make_frame
 from coop_cmp.runs.identity import Identity, calibrated, identify, read_identity
@@ -66,7 +65,7 @@ class Project:
         """Registered names by the names of their config files."""
         names = {file.parent.name: "ImageFolder" for file in self.output.glob(f"*/{OWN_CONFIG}")}
         for file in sorted((self.configs / "datasets").glob("*.yaml")):
-            content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+            content = read_yaml(file) or {}
             names[file.stem] = str(content.get("DATASET", {}).get("NAME", file.stem))
         return names
 
@@ -80,11 +79,11 @@ class Project:
         return own if own.is_file() and not ours.is_file() else ours
 
     def trainer_config(self, trainer: str, backbone: str) -> Path | None:
-        """The method's config for this kind of backbone; a twin uses its baseline's.
+        """The method's config, ``clip.yaml``; a twin uses its baseline's.
 
-        Sizes without a file of their own use the one of their family: ViT-B/16 or RN50. A method
-        without files uses those of the one whose node it shares, as zero-shot CLIP does CoOp's.
-        None for a method that brings its settings itself.
+        A backbone may have a file of its own, and ResNets one of all of them, where a method needs
+        other settings there. A method without files uses those of the one whose node it shares, as
+        zero-shot CLIP does CoOp's. None for a method that brings its settings itself.
         """
         method = split_trainer(trainer)[0]
         node = METHODS[method].node if method in METHODS else ""
@@ -94,9 +93,9 @@ class Project:
         if folder is None:
             return None
         name = backbone.lower().replace("/", "").replace("-", "_").removesuffix("clip")
-        family = "rn50" if name.startswith("rn") else "vit_b16"
-        file = folder / f"{name}.yaml"
-        return file if file.is_file() else folder / f"{family}.yaml"
+        own = [name, "rn50"] if name.startswith("rn") else [name]
+        files = [folder / f"{stem}.yaml" for stem in own]
+        return next((file for file in files if file.is_file()), folder / "clip.yaml")
 
     def check(self, runs: Iterable[Run]) -> None:
         """Find mistakes before anything starts.

@@ -307,8 +307,7 @@ def _check(record: Any, path: str) -> None:
         raise UserError(f"{path}: expected a JSON object, got {type(record).__name__}")
     if record.get("schema") == 1:
         raise UserError(
-            f"{path}: schema 1 does not tell the settings of its run, so nobody can say what its "
-            "numbers are of; do the run again (--redo)"
+            f"{path}: schema 1 does not tell the settings of its run; do the run again (--redo)"
         )
     if record.get("schema") != SCHEMA:
         raise UserError(

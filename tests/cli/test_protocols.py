@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,20 @@ def test_the_last_column_is_the_harmonic_mean_of_the_means(project, capsys):
     row = next(line for line in output.splitlines() if line.startswith("| CoOp"))
     cells = [cell.strip() for cell in row.split("|")[1:-1]]
     assert cells == ["CoOp", "-", "85.00 ± 7.07", "60.00 ± 14.14", f"{harmonic:.2f}"]
+
+
+def test_rows_of_the_validation_images_are_named(project, capsys):
+    for part, accuracy in (("test", 0.8), ("val", 0.9)):
+        for run in halves(replace(COOP, split=part)).values():
+            finish(project, run, accuracy=accuracy)
+    grid = ["digits", "--trainers", "CoOp", "--shots", "8", "--seeds", "1", "--validate"]
+    assert cli.dispatch(["base2new", *grid, "--output", str(project.output)]) == 0
+    accuracies = capsys.readouterr().out.partition("ECE")[0].splitlines()
+    rows = [line.split("|")[1:4:2] for line in accuracies if line.startswith("| CoOp")]
+    assert [[cell.strip() for cell in row] for row in rows] == [
+        ["CoOp", "80.00"],
+        ["CoOp (validation)", "90.00"],
+    ]
 
 
 def test_transfer_tests_the_shifts_and_averages_them(project, capsys):

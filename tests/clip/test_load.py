@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import shutil
 import urllib.request
 from pathlib import Path
 
+import numpy as np
 import open_clip
 import pytest
 import torch
+from dassl.data.transforms import build_transform
+from open_clip.pretrained import get_pretrained_cfg
+from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from coop_cmp.clip import load
 from coop_cmp.clip.load import check_preprocessing, is_small, load_clip, read_state_dict
+from coop_cmp.config.preprocessing import preprocessing
+from coop_cmp.config.resolve import resolve
 from coop_cmp.errors import UserError
-from tests.conftest import TINY
+from tests.conftest import ROOT, TINY
 
 INPUT = {
     "PIXEL_MEAN": [0.48145466, 0.4578275, 0.40821073],
     "PIXEL_STD": [0.26862954, 0.26130258, 0.27577711],
     "INTERPOLATION": "bicubic",
+    "RESIZE_MODE": "shortest",
 }
 
 
@@ -168,31 +178,94 @@ def test_without_a_network_the_message_says_what_to_fetch(monkeypatch, tmp_path)
         load_clip("ViT-B/16")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"custom_text": True}, {"text_cfg": {**TINY["text_cfg"], "pool_type": "eos", "eos_id": 2}}],
-    ids=["another class", "the feature of another token"],
-)
-def test_a_model_without_clips_text_tower_is_refused(change, tiny_weights, tmp_path):
+def test_weights_of_clips_class_load_into_a_model_whose_tower_is_apart(tiny_weights, tmp_path):
     config = tmp_path / "TinyOther.json"
-    config.write_text(json.dumps({**TINY, **change}))
+    config.write_text(json.dumps({**TINY, "custom_text": True}))
     open_clip.add_model_config(config)
-    with pytest.raises(UserError, match="no causal CLIP text transformer"):
-        load_clip("TinyOther", str(tiny_weights))
+    state = load_clip("TinyOther", str(tiny_weights)).model.text.state_dict()
+    plain = tiny_state(tiny_weights)
+    assert torch.equal(state["token_embedding.weight"], plain["token_embedding.weight"])
 
 
-def test_images_must_be_prepared_as_the_weights_want_them():
-    check_preprocessing(INPUT, "ViT-B/16", "openai")
-    check_preprocessing(INPUT | {"PIXEL_MEAN": [0, 0, 0]}, "ViT-B/16", "file.pt (sha256 0)")
-    with pytest.raises(UserError, match=r"PIXEL_MEAN is \[0.5, .*trained with \[0.48145466"):
-        check_preprocessing(INPUT | {"PIXEL_MEAN": [0.5, 0.5, 0.5]}, "ViT-B/16", "openai")
-    with pytest.raises(UserError, match=r"INTERPOLATION is bilinear, .* trained with bicubic"):
-        check_preprocessing(INPUT | {"INTERPOLATION": "bilinear"}, "RN50", "openai")
-    with pytest.raises(UserError, match=r"PIXEL_MEAN .*trained with \[0.5, 0.5, 0.5\]"):
-        check_preprocessing(INPUT, "ViT-B-16-SigLIP", "webli")
+def test_a_folder_in_open_clips_format_is_a_model(tiny_weights, tiny_clip, tmp_path):
+    preprocess = {"mean": [0.5] * 3, "std": [0.5] * 3, "resize_mode": "squash"}
+    description = {"model_cfg": TINY, "preprocess_cfg": preprocess}
+    (tmp_path / "open_clip_config.json").write_text(json.dumps(description))
+    name = f"local-dir:{tmp_path}"
+    with pytest.raises(UserError, match="holds no weights"):
+        load_clip(name)
+    shutil.copy(tiny_weights, tmp_path / "open_clip_model.safetensors")
+    assert_same_weights(load_clip(name).model, tiny_clip.model.state_dict())
+    assert preprocessing(name, "")["INPUT.RESIZE_MODE"] == "squash"
+    with pytest.raises(UserError, match=r"local-dir:/nowhere.*no open_clip_config\.json"):
+        load_clip("local-dir:/nowhere")
+
+
+@pytest.mark.parametrize("name", ["roberta-ViT-B-32", "ViT-B-16-SigLIP", "nllb-clip-base"])
+def test_a_model_that_needs_transformers_says_what_to_install(name, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda n, *a: None if n == "transformers" else find(n, *a)
+    )
+    with pytest.raises(UserError, match=r"needs .*: pip install 'coop-cmp\[transformers\]'"):
+        load_clip(name)
+
+
+WRONG = {
+    "integers": lambda t: t.long(),
+    "meta": lambda t: t.to("meta"),
+    "sparse": lambda t: t.to_sparse(),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_weights_that_are_no_plain_numbers_are_refused(kind, tiny_weights, tmp_path):
+    state = tiny_state(tiny_weights)
+    state["token_embedding.weight"] = WRONG[kind](state["token_embedding.weight"])
+    torch.save(state, tmp_path / "wrong.pt")
+    with pytest.raises(UserError, match=r"token_embedding\.weight holds (no plain|torch\.int64)"):
+        load_clip("TinyCLIP", str(tmp_path / "wrong.pt"))
+
+
+@pytest.mark.parametrize("rows", [[-1, 7, 9], [5, 5, 9], [5, 7, 49408], [5, 7], [5.0, 7.0, 9.0]])
+def test_rows_that_are_no_rows_of_the_table_are_refused(rows, tiny_weights, tmp_path):
+    state = tiny_state(tiny_weights)
+    trained = state["token_embedding.weight"][:3].clone()
+    state |= {"token_embedding.rows": torch.tensor(rows), "token_embedding.weight": trained}
+    save_file(state, tmp_path / "rows.safetensors")
+    with pytest.raises(UserError, match=r"token_embedding\.rows are not rows"):
+        load_clip("TinyCLIP", str(tmp_path / "rows.safetensors"))
+
+
+def test_images_are_prepared_as_the_weights_want_them(monkeypatch):
+    siglip = preprocessing("ViT-B-16-SigLIP", "webli")
+    assert siglip["INPUT.PIXEL_MEAN"] == [0.5, 0.5, 0.5]
+    assert siglip == preprocessing("ViT-B-16-SigLIP", "my_weights.pt")
+    assert preprocessing("ViT-B-16", "dfn2b")["INPUT.RESIZE_MODE"] == "shortest"
+    assert preprocessing("ViT-H-14-quickgelu", "dfn5b")["INPUT.RESIZE_MODE"] == "squash"
+    assert preprocessing("ViT-B/16", "openai") == preprocessing("ViT-B-16", "openai")
+    assert check_preprocessing(INPUT, "ViT-B/16", "openai") == []
+    (line,) = check_preprocessing(INPUT | {"PIXEL_MEAN": [0.5] * 3}, "ViT-B/16", "openai")
+    assert "PIXEL_MEAN is [0.5, 0.5, 0.5], but the weights" in line
 
 
 def test_a_model_is_small_by_its_config(tiny_weights):
     assert is_small("TinyCLIP")
     for name in ("ViT-B/32", "RN50", "ViT-B-16-SigLIP", "MobileCLIP-S1", "NoSuchModel"):
         assert not is_small(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "tag"),
+    [("ViT-H-14-quickgelu", "dfn5b"), ("ViT-B-16-SigLIP", "webli"), ("ViT-B-16", "openai")],
+)
+def test_a_tags_images_are_prepared_as_open_clip_does_pixel_by_pixel(name, tag):
+    given = {"TRAINER.NAME": "CoOp", "MODEL.BACKBONE.NAME": name, "MODEL.BACKBONE.WEIGHTS": tag}
+    cfg = resolve(ROOT, {}, given, {})
+    known = get_pretrained_cfg(name, tag)
+    size = open_clip.get_model_config(name)["vision_cfg"]["image_size"]
+    wanted = PreprocessCfg(**merge_preprocess_dict(PreprocessCfg(size=size), known))
+    theirs = image_transform_v2(wanted, is_train=False)
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 420, 3), dtype=np.uint8)
+    image = Image.fromarray(pixels)
+    assert torch.equal(build_transform(cfg, is_train=False)(image), theirs(image))

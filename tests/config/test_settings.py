@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -219,6 +220,12 @@ def test_a_list_that_is_a_default_is_never_shared() -> None:
         ("a.yaml", "[" * 3000, "not readable as YAML"),
         ("a.yaml", "SEED: !!python/object/apply:os.getpid []", "not readable as YAML"),
         ("a.yaml", "1: 2", 'no config key "1"'),
+        (
+            "a.yaml",
+            "SEED: 1\nVERBOSE: true\nSEED: 2",
+            'key "SEED" is given twice, in lines 1 and 3',
+        ),
+        ("a.yaml", "OPTIM: {LR: 1,\n LR: 2}", 'key "LR" is given twice, in lines 1 and 2'),
         ("a.yaml", "a: &a [*a]", 'no config key "a"'),
     ],
 )
@@ -232,6 +239,12 @@ def test_a_wrong_config_file_is_refused_with_its_path(name, content, message, tm
 def test_a_config_file_that_is_not_utf8_is_refused(tmp_path) -> None:
     (tmp_path / "a.yaml").write_bytes(b"SEED: \xff\xfe")
     with pytest.raises(UserError, match="not readable as YAML"):
+        config.read_file(extended(), str(tmp_path / "a.yaml"))
+
+
+def test_a_pipe_is_no_config_file(tmp_path) -> None:
+    os.mkfifo(tmp_path / "a.yaml")
+    with pytest.raises(UserError, match=r"a\.yaml: not a regular file"):
         config.read_file(extended(), str(tmp_path / "a.yaml"))
 
 
@@ -293,8 +306,24 @@ def test_a_method_without_a_file_takes_its_defaults_and_the_backbones(own_regist
 
 
 def test_a_config_file_says_everything_itself() -> None:
-    file = str(ROOT / "configs/trainers/CoOp/vit_b16.yaml")
+    file = str(ROOT / "configs/trainers/CoOp/clip.yaml")
     given = {"TRAINER.NAME": "CoOp", "DATASET.NUM_SHOTS": 4}
     cfg = config.resolve(ROOT, {"--config-file": file}, given, {})
     assert cfg.OPTIM.MAX_EPOCH == 100
     assert cfg.OPTIM.WEIGHT_DECAY == 5e-4
+    assert cfg.INPUT.INTERPOLATION == "bicubic"  # except for what depends on the backbone
+
+
+def test_images_are_prepared_as_the_backbones_weights_want_them() -> None:
+    def images(backbone: str, weights: str = "", **options: str) -> tuple:
+        given = {"TRAINER.NAME": "CoOp", "MODEL.BACKBONE.NAME": backbone}
+        given |= {"MODEL.BACKBONE.WEIGHTS": weights}
+        file = str(ROOT / "configs/trainers/CoOp/clip.yaml")
+        node = config.resolve(ROOT, {"--config-file": file}, given, options).INPUT
+        return tuple(node.SIZE), node.PIXEL_MEAN[0], node.RESIZE_MODE
+
+    assert images("RN50") == ((224, 224), 0.48145466, "shortest")
+    assert images("ViT-L/14@336px") == ((336, 336), 0.48145466, "shortest")
+    assert images("ViT-B-16-SigLIP-256", "webli") == ((256, 256), 0.5, "squash")
+    chosen = {"INPUT.PIXEL_MEAN": "[0.1, 0.2, 0.3]"}
+    assert images("ViT-B-16-SigLIP-256", "webli", **chosen)[1] == 0.1

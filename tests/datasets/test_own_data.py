@@ -255,8 +255,30 @@ def test_other_images_or_another_split_are_another_data_set(images, tmp_path):
 
 
 def test_the_digest_is_known_before_the_split_is_written(images):
-    given = {"DATASET.NAME": "ImageFolder", "DATASET.ROOT": str(images)}
-    cfg = resolve(ROOT, {}, {**given, "DATASET.ALLOW_NEW_SPLIT": True}, {})
-    before = folder_digest(cfg)
+    before = folder_digest(str(images), True)
     assert not (images / "split.json").exists()
-    assert own_set(images).digest == before == folder_digest(cfg)
+    assert own_set(images).digest == before == folder_digest(str(images), True)
+
+
+def test_runs_know_the_folder_by_its_name_and_images(images, tmp_path):
+    add(images, tmp_path / "out")
+    config = tmp_path / "out/my cats/dataset.yaml"
+
+    def built() -> ImageFolder:
+        return ImageFolder(resolve(ROOT, {"--dataset-config-file": str(config)}, {"SEED": 1}, {}))
+
+    first = settings(tmp_path / "out")
+    assert (first["TITLE"], first["CONTENT"]) == ("my cats", built().digest)
+    (images / "maine_coon/0.PNG").write_bytes(b"other")
+    with pytest.raises(UserError, match=r"have changed since .* give the folder"):
+        built()
+    add(images, tmp_path / "out")
+    assert settings(tmp_path / "out")["CONTENT"] == built().digest != first["CONTENT"]
+
+
+def test_a_path_is_a_path_whatever_it_is_called(images, tmp_path, monkeypatch, capsys):
+    images.rename(tmp_path / "dtd")
+    monkeypatch.chdir(tmp_path)
+    assert datasets_command(["check", "./dtd", "--full", "--data", "."]) == 0
+    assert capsys.readouterr().out.splitlines()[2].split()[:4] == ["./dtd", "ok", "2", "4"]
+    assert datasets_command(["check", "dtd", "--data", "."]) == 1

@@ -139,7 +139,6 @@ SETTINGS = [
     option("DEVICE", "meta", r'device "meta" cannot be used: its tensors hold no numbers'),
     option("INPUT.NO_TRANSFORM", "True", r"INPUT\.NO_TRANSFORM True: .*leave it"),
     option("DATASET.TEMPLATE", "{:>99999999999}", r"brace"),
-    option("TRAINER.NAME", "CoOp_CPM", r'did you mean "CoOp_CMP"'),
     option("OPTIM.LR", "1e30", r"infinite or NaN.*epoch \d+.*rate 1e\+30.*lower OPTIM\.LR"),
 ]
 COMMANDS = [
@@ -210,6 +209,7 @@ GRIDS = [
     grid("an axis as an option", "{datasets: digits, options: {SEED: 3}}", r"SEED as --seeds"),
     Case("a grid with a slip", "sweep", ("{tmp}/grit.yaml", *SWEEP[1:]),
          r'no grid file .*did you mean "grid\.yaml"', {"grid.yaml": ""}),
+    Case("swapped letters", "sweep", (*SWEEP, "--trainers", "CoOp_CPM"), r'mean "CoOp_CMP"'),
     Case("an option twice", "sweep", (*SWEEP, "--options", "OPTIM.LR=1", "OPTIM.LR=2"), "twice"),
     *(Case(f"the option {key}", "sweep", (*SWEEP, "--options", f"{key}=1"), words)
       for key, words in AXES.items()),

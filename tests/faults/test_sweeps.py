@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -120,12 +123,34 @@ def test_a_long_run_says_every_half_minute_that_it_goes_on(tmp_path, capsys):
 
 def test_there_are_no_more_loaders_than_cores_unless_asked_for(monkeypatch):
     monkeypatch.setattr(train, "cores_here", lambda: 2)
-    config = str(ROOT / "configs/trainers/CoOp/vit_b16.yaml")
+    config = str(ROOT / "configs/trainers/CoOp/clip.yaml")
     words = ["train", "--trainer", "CoOp", "--config-file", config, "--dataset-config-file"]
     words.append(str(ROOT / "configs/datasets/oxford_pets.yaml"))
     for more, expected in (([], 2), (["DATALOADER.NUM_WORKERS", "5"], 5)):
         cfg = train.setup_cfg(cli.parse([*words, *more])[1])
         assert expected == cfg.DATALOADER.NUM_WORKERS
+
+
+def test_ctrl_c_ends_a_training_in_a_line(tmp_path):
+    command = [sys.executable, "train.py", "--trainer", "CoOp", "--root", str(tmp_path)]
+    command += ["--config-file", "configs/trainers/CoOp/glyph.yaml"]
+    command += ["--dataset-config-file", "configs/datasets/digits.yaml"]
+    command += ["--output-dir", str(tmp_path / "out"), "OPTIM.MAX_EPOCH", "100000"]
+    training = subprocess.Popen(
+        [*command, "DATALOADER.NUM_WORKERS", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
+        # Tests that run in the background may have inherited an ignored Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert training.stdout is not None
+    assert any("epoch [" in line for line in training.stdout)
+    os.killpg(training.pid, signal.SIGINT)
+    _, errors = training.communicate(timeout=60)
+    assert (training.returncode, errors.strip()) == (130, "interrupted; the same command resumes")
 
 
 @pytest.mark.parametrize(

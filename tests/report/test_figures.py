@@ -1,6 +1,7 @@
 """The figures show the data: heights are checked against the metrics, texts against each other."""
 
 import os
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -387,3 +388,39 @@ def test_figures_are_as_wide_as_the_columns_of_the_paper(tmp_path, pair):
     (file,) = tmp_path.glob("*_reliability.svg")
     assert ElementTree.parse(file).getroot().get("width") == "432pt"  # two columns of 3 inches
     assert "GlyphCLIP" not in file.read_text()
+
+
+def test_no_two_curves_of_a_figure_look_the_same(tmp_path):
+    runs = []
+    for shots in (1, 4):
+        for trainer in ("CoOp", "CoOp_MMCE", "CoOp_MDCA", "CoOp_LS", "KgCoOp"):
+            runs.append(made_run(tmp_path, trainer=trainer, shots=shots))
+        for form in ("ratio", "log"):
+            twin = {"trainer": "CoOp_CMP", "penalty": 0.01, "form": form}
+            runs.append(made_run(tmp_path, shots=shots, **twin))
+    axes = figures.curve_figure(alone(*runs), "shots", "Digits").axes[0]
+    lines = [container.lines[0] for container in axes.containers]
+    looks = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines}
+    assert len(looks) == len(lines) == 7
+
+
+def test_a_pdf_holds_truetype_fonts_and_names_are_no_mathematics(tmp_path, pair):
+    name = "$x_{$ & λ = 2"
+    made_run(tmp_path / "odd", DATASET_NAME=name)
+    assert main([str(tmp_path / "odd"), "--formats", "pdf", "svg"]) == 0
+    files = list((tmp_path / "odd/figures").iterdir())
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+", file.name) for file in files), files
+    for file in tmp_path.glob("odd/figures/*.pdf"):
+        content = file.read_bytes()
+        assert b"/Type3" not in content
+        assert b"/TrueType" in content or b"/CIDFontType2" in content
+
+
+def test_pooled_seeds_are_counted_apart_from_images(tmp_path):
+    runs = [made_run(tmp_path, trainer=t, seed=s) for t in ("A", "B") for s in (1, 2, 3)]
+    groups = grouped(runs)
+    title = figures.reliability_figure(groups).get_suptitle()
+    assert "400 images × 3 seeds, pooled, 10 classes" in title
+    drawn = figures.figure_one(*groups, class_index=7)
+    assert "40 images × 3 seeds of class" in drawn.axes[0].get_title()
+    assert drawn.axes[2].get_title() == "all 400 images × 3 seeds"

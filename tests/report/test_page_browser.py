@@ -273,3 +273,39 @@ def test_every_control_has_a_name(page):
         ".map(e => e.outerHTML)"
     )
     assert nameless == []
+
+
+def test_every_method_and_weight_has_its_own_point(page):
+    looks = page.execute_script(
+        "return document.getElementById('overview').data"
+        ".map(({ marker }) => `${marker.color} ${marker.symbol}`)"
+    )
+    assert len(looks) == len(set(looks)) == 4
+
+
+def test_an_empty_overview_says_so_and_is_drawn_again(page):
+    words = page.find_element(By.NAME, "words")
+    words.send_keys("nothing-like-it")
+    overview = page.find_element(By.ID, "overview")
+    assert overview.text == "No row passes the filters."
+    button = page.find_element(By.CSS_SELECTOR, "[data-csv=overview]")
+    assert not button.is_displayed()
+    words.clear()
+    words.send_keys("CoOp")
+    wait(page, lambda d: "No row passes" not in overview.text)
+    assert button.is_displayed()
+
+
+def test_the_table_as_shown_is_latex(page):
+    page.find_element(By.NAME, "words").send_keys("cmp 0.5 8")
+    text = page.execute_script("return tableLatex(sorted(passing()))")
+    assert r"CoOp + CMP, $\lambda$ = 0.5 & " in text
+    assert text.count(r"\\") == 3, "a head, the values and their changes"
+    assert r"\toprule" in text
+
+
+def test_the_theme_button_says_what_it_does(page):
+    button = page.find_element(By.ID, "theme")
+    assert button.text == "Dark theme"
+    button.click()
+    assert button.text == "Light theme"

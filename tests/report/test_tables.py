@@ -58,7 +58,7 @@ def lines_of(text: str, label: str, block: str) -> dict[str, list[str]]:
     start = next(i for i, line in enumerate(lines) if line[:2] == [label, "ours"])
     found = {"ours": lines[start][2:]}
     for line in lines[start + 1 :]:
-        if line[0]:
+        if line[0] or len(line) < 2:
             break
         found[line[1]] = line[2:]
     return found
@@ -452,3 +452,20 @@ def test_runs_that_several_tables_share_are_read_once(project, capsys, monkeypat
     assert main(["show", "cmp_ablation", "cmp_ablation", *words]) == 0
     assert len(set(read)) == 6
     assert len(read) == 12, "each is checked once and measured once"
+
+
+def test_notes_and_what_the_term_did_in_training_stand_below_the_table(project, capsys):
+    one = table("embedded_finetuning")
+    for run in one.runs():
+        folder = finish(project, run)
+        record = read_results(folder / "results.json")
+        if run.trainer == "CLIPFT_CMP":
+            record["fit"] = {"accuracy": 0.998, "wrong": 0.01 * run.seed, "gradient": 0.0031}
+            record["notes"] = ["training never made a mistake"]
+        del record["schema"]
+        write_results(folder / "results.json", record)
+    text = show(project, one.name, capsys, "--no-intervals")
+    lines = lines_of(text, "CLIPFT_CMP", "8 shots, digits")
+    assert lines["in training"] == ["99.80 / 2.00 / 0.31"], "once for all metrics"
+    assert "training never made a mistake (3 runs)" in text
+    assert '"in training": accuracy' in text

@@ -11,10 +11,10 @@ import pytest
 import coop_cmp.trainers  # noqa: F401 - declares them
 from coop_cmp import cli
 from coop_cmp.cli.train import evaluated, setup_cfg
+from coop_cmp.config import flatten
 from coop_cmp.config.resolve import pairs
 from coop_cmp.errors import UserError
 from coop_cmp.runs import Identity, claim, identify, read_identity
-from coop_cmp.runs.identity import flatten
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 

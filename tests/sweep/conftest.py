@@ -21,7 +21,7 @@ def root(tmp_path: Path) -> Path:
         file.write_text(f"DATASET:\n  NAME: {name.capitalize()}\n")
     (tmp_path / "configs").mkdir(exist_ok=True)
     (tmp_path / "configs/models").symlink_to(CONFIGS / "models")
-    for name in ("glyph", "vit_b16", "rn50"):
+    for name in ("glyph", "clip"):
         file = tmp_path / "configs/trainers/CoOp" / f"{name}.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("")

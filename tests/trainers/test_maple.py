@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import timm
 import torch
 import torch.nn.functional as F
 
-from coop_cmp.clip import check_vision_transformer, load_clip, prompted_image_features
+from coop_cmp.clip import ImageTower, load_clip
 from coop_cmp.errors import UserError
 from tests.trainers import plain
 from tests.trainers.conftest import CLASSES, loss_and_gradients
@@ -103,7 +104,7 @@ def test_the_context_learns_from_the_image_tower_alone(build):
 def test_without_prompts_the_features_are_the_librarys(tiny_clip):
     visual, image = tiny_clip.model.visual, torch.randn(3, 3, 32, 32)
     none = torch.zeros(0, 64)
-    torch.testing.assert_close(prompted_image_features(visual, image, [none]), visual(image))
+    torch.testing.assert_close(ImageTower("T", visual)(image, [none]), visual(image))
 
 
 @pytest.mark.parametrize("depth", [0, 3])
@@ -119,13 +120,46 @@ def test_fewer_words_than_vectors_are_refused(build):
 
 def test_a_convolutional_image_tower_is_refused(build):
     for model in ("TinyResNet", "TinyTimm"):
-        with pytest.raises(UserError, match=f"{model} has no sequence of image tokens"):
+        with pytest.raises(UserError, match=f"{model} has no plain sequence of image"):
             build("MaPLe", model=model)
     with pytest.raises(UserError, match="needs a vision transformer such as ViT-B/16, got RN50"):
         build("MaPLe", model="RN50")
 
 
-def test_a_tower_that_pools_all_tokens_is_refused(tiny_clip):
-    tiny_clip.model.visual.pool_type = "avg"
-    with pytest.raises(UserError, match="no sequence of image tokens with a class token"):
-        check_vision_transformer("TinyCLIP", tiny_clip.model.visual)
+class Features(torch.nn.Module):
+    """A plain vision transformer that pools all of its patches, as timm's for SigLIP."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk = timm.create_model(
+            "vit_tiny_patch16_224", img_size=32, depth=2, global_pool="avg", num_classes=0
+        )
+        self.image_size = 32
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return self.trunk(image)
+
+
+def test_a_tower_of_timm_that_pools_all_patches_leaves_out_the_learned_tokens():
+    torch.manual_seed(0)
+    visual, image = Features().eval(), torch.randn(2, 3, 32, 32)
+    tower = ImageTower("timm", visual)
+    assert (tower.width, len(tower.blocks)) == (192, 2)
+    torch.testing.assert_close(tower(image, [torch.zeros(0, 192)]), visual(image))
+    seen: list[int] = []
+    handle = visual.trunk.norm.register_forward_pre_hook(lambda _, a: seen.append(a[0].shape[1]))
+    tokens = torch.randn(3, 192)
+    assert (tower(image, [tokens, tokens]) - visual(image)).abs().max() > 1e-3
+    assert len(set(seen)) == 1  # with and without them
+    handle.remove()
+
+
+def test_a_tower_that_rotates_by_place_takes_no_further_tokens():
+    class Rotated(Features):
+        def __init__(self) -> None:
+            super().__init__()
+            self.trunk = timm.create_model("eva02_tiny_patch14_224", depth=1, num_classes=0)
+            self.image_size = 224
+
+    with pytest.raises(UserError, match=r"EVA02: its image tower takes no further tokens"):
+        ImageTower("EVA02", Rotated().eval())

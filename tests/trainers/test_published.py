@@ -29,13 +29,8 @@ NAMES = ["cat", "dog", "tree"]
 def vit() -> Any:
     """What the learners see of CLIP ViT-B/16."""
     torch.manual_seed(0)
-    model = SimpleNamespace(
-        ln_final=SimpleNamespace(weight=torch.empty(512)),
-        token_embedding=nn.Embedding(49408, 512),
-        visual=SimpleNamespace(conv1=SimpleNamespace(weight=torch.empty(768, 3, 16, 16))),
-    )
-    tokenizer = open_clip.get_tokenizer("ViT-B-16")
-    return SimpleNamespace(model=model, tokenizer=tokenizer, embed_dim=512)
+    text = SimpleNamespace(embedding=nn.Embedding(49408, 512), width=512, embed_dim=512)
+    return SimpleNamespace(text=text, tokenizer=open_clip.get_tokenizer("ViT-B-16"))
 
 
 def settings(node: str, **changes: Any) -> Any:
@@ -93,7 +88,7 @@ def test_proda_learns_32_prompts_a_quarter_at_each_other_place(vit):
 
 
 def test_maple_learns_two_vectors_and_a_map_in_nine_layers(vit):
-    learner = MultiModalPromptLearner(settings("MAPLE"), vit, NAMES)
+    learner = MultiModalPromptLearner(settings("MAPLE"), vit, NAMES, image_width=768)
     assert learner.ctx.shape == (2, 512)
     assert len(learner.compound_prompts_text) == len(learner.compound_prompt_projections) == 8
     assert size(learner) == 3_555_072
@@ -103,14 +98,14 @@ def test_maple_learns_two_vectors_and_a_map_in_nine_layers(vit):
     assert not torch.equal(first.weight, learner.proj.weight)
     assert_published_spread(torch.cat(list(learner.compound_prompts_text)))
     assert_published_spread(
-        MultiModalPromptLearner(settings("MAPLE", CTX_INIT="", N_CTX=20), vit, NAMES).ctx
+        MultiModalPromptLearner(settings("MAPLE", CTX_INIT="", N_CTX=20), vit, NAMES, 768).ctx
     )
 
 
 def test_maple_takes_exactly_as_many_words_as_vectors(vit):
-    learner = MultiModalPromptLearner(settings("MAPLE", N_CTX=4), vit, NAMES)
+    learner = MultiModalPromptLearner(settings("MAPLE", N_CTX=4), vit, NAMES, 768)
     words = vit.tokenizer(["a photo of a"])[0, 1:5]
-    assert torch.equal(learner.ctx, vit.model.token_embedding(words))
+    assert torch.equal(learner.ctx, vit.text.embedding(words))
 
 
 def test_kgcoop_starts_from_four_words(vit):
@@ -119,7 +114,7 @@ def test_kgcoop_starts_from_four_words(vit):
     assert node.W == 8.0
     assert learner.ctx.shape == (4, 512)
     words = vit.tokenizer(["a photo of a"])[0, 1:5]
-    assert torch.equal(learner.ctx, vit.model.token_embedding(words))
+    assert torch.equal(learner.ctx, vit.text.embedding(words))
 
 
 def leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -134,12 +129,12 @@ def leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def test_the_published_preset_differs_in_precision_alone_and_trains_prompts_in_fp16(build):
     preset, ours = (
         leaves(yaml.safe_load((ROOT / f"configs/trainers/CoOp/{name}.yaml").read_text()))
-        for name in ("vit_b16_published", "vit_b16")
+        for name in ("vit_b16_published", "clip")
     )
     differing = {key for key in preset | ours if preset.get(key) != ours.get(key)}
     assert differing == {"MODEL.LEARNABLE_DTYPE"}
     assert preset["TRAINER.COOP.PREC"] == "fp16"
-    del preset["MODEL.BACKBONE.NAME"], preset["INPUT.SIZE"]  # a small model takes its place
+    del preset["MODEL.BACKBONE.NAME"]  # a small model takes its place
     trainer = build("CoOp_CMP", *chain(*preset.items()), "OPTIM.WARMUP_EPOCH", 0)
     start = trainer.learner.ctx.detach().clone()
     reports = steps(trainer)

@@ -19,6 +19,8 @@ from coop_cmp.report.page.details import pictures
 from coop_cmp.report.page.missing import find_missing
 from coop_cmp.report.page.records import mixtures, records, warnings
 from coop_cmp.report.page.rows import Row, rows_of
+from coop_cmp.runs.frame import make_frame
+from coop_cmp.runs.notes import notes
 from coop_cmp.runs.stored import StoredRun
 
 SCRIPTS = (
@@ -72,6 +74,9 @@ def page_data(rows: Sequence[Row], missing: Sequence[Any], title: str) -> dict[s
         "details": [packed({**pictures(row.group), **records(row)}) for row in rows],
         "missing": missing,
         "warnings": warnings(rows),
+        "notes": [
+            str(note) for note in notes(make_frame(run for row in rows for run in row.group.runs))
+        ],
     }
 
 

@@ -16,10 +16,17 @@ const BELOW = { orientation: "h", y: -0.2, yanchor: "top" };
 const csvOf = new Map();
 const drawn = new Map();
 const methods = [...new Set(page.rows.map((row) => row.method))];
-const kinds = [...new Set(page.rows.map((row) => `${row.term} ${row.calibrator}`))].sort();
+/* The titles of each method, with all weights: no two share a symbol. */
+const variants = new Map(
+  methods.map((method) => [
+    method,
+    [...new Set(page.rows.filter((row) => row.method === method).map((row) => row.title))].sort(),
+  ]),
+);
+const LOOKS = ["", "-open", "-dot", "-open-dot"].flatMap((end) => SYMBOLS.map((s) => s + end));
 
 const colour = (row) => COLOURS[methods.indexOf(row.method) % COLOURS.length];
-const symbol = (row) => SYMBOLS[kinds.indexOf(`${row.term} ${row.calibrator}`) % SYMBOLS.length];
+const symbol = (row) => LOOKS[variants.get(row.method).indexOf(row.title) % LOOKS.length];
 const cssColour = (name) =>
   getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -53,13 +60,14 @@ function draw(id, traces, layout, csv, words) {
   csvOf.set(id, () => csv);
   byId(`${id}-words`).textContent = traces.length ? words : "";
   const place = byId(id);
+  const wasEmpty = place.classList.contains("empty");
   place.classList.toggle("empty", !traces.length);
   if (!traces.length) {
     Plotly.purge(place);
     place.textContent = words;
     return;
   }
-  if (!place.classList.contains("js-plotly-plot")) place.textContent = "";
+  if (wasEmpty) place.textContent = "";
   Plotly.react(place, traces, themed(layout), { displayModeBar: false, responsive: true });
 }
 
@@ -141,7 +149,8 @@ function drawOverview(indices) {
     {
       xaxis: { title: { text: "accuracy (%)" }, range: around("accuracy", indices) },
       yaxis: { title: { text: "ECE (%)" }, range: [0, around("ece", indices)[1]] },
-      showlegend: innerWidth > 700, // else it would lie on the points
+      showlegend: true,
+      ...(innerWidth > 700 ? {} : { legend: BELOW }), // else it would lie on the points
     },
     csv,
     words,
@@ -165,7 +174,7 @@ function around(metric, indices) {
   const [least, most] = [0.08 * (high - low) + 0.5, 0.5 * (high - low) + 2];
   return [
     Math.max(Math.min(...ends) - least, low - most),
-    Math.min(Math.max(...ends) + least, high + most),
+    Math.min(Math.max(...ends) + least, high + most, 100 + least),
   ];
 }
 

@@ -18,6 +18,12 @@ async function choose(index, scroll) {
   if (table.chosen !== index) return; // another was chosen meanwhile
   current = { row, ...unpacked, baseline };
   const problems = [current.problem, ...row.problems].filter(Boolean);
+  byId("detail-fit").hidden = !row.fit.length;
+  if (row.fit.length) {
+    const [accuracy, wrong, gradient] = row.fit.map((share) => `${(100 * share).toFixed(2)} %`);
+    byId("detail-fit").textContent =
+      `In training: accuracy ${accuracy} in the last tenth of the epochs; ${wrong} of the samples were wrong, on which alone CMP acts; the gradient of the weighted term in the logits had ${gradient} of the size of the cross-entropy's.`;
+  }
   byId("detail-problem").hidden = !problems.length;
   byId("detail-problem").textContent = problems.join("; ");
   byId("detail-words").textContent =

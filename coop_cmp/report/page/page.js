@@ -10,11 +10,17 @@ function filters() {
   return { ...values, together: form.elements.together.checked };
 }
 
-/* The rows that pass the filters; what needs no shots passes any number of shots. */
+/* The rows that pass the filters; what needs no shots passes any number of shots. A search looks
+   behind the filters that nobody has set. */
 function passing(...ignored) {
   const wanted = filters();
-  const words = wanted.words.toLowerCase().split(/\s+/).filter(Boolean);
-  const names = FILTERS.filter((name) => wanted[name] !== "" && !ignored.includes(name));
+  const words = wanted.words.split(/\s+/).map(searched).filter(Boolean);
+  const names = FILTERS.filter(
+    (name) =>
+      wanted[name] !== "" &&
+      !ignored.includes(name) &&
+      !(words.length && preset[name] === wanted[name]),
+  );
   return page.rows.flatMap((row, index) => {
     const fits = names.every(
       (name) => detail(row[name]) === wanted[name] || (name === "shots" && row.shots === null),
@@ -23,9 +29,10 @@ function passing(...ignored) {
   });
 }
 
-const haystacks = page.rows.map((row) =>
-  `${row.title} ${row.trainer} ${setting(row)}`.toLowerCase(),
-);
+/* Data sets are found by both of their names: OxfordPets and oxford_pets. */
+const searched = (text) => text.toLowerCase().replaceAll(/[_-]/g, "");
+const haystacks = page.rows.map((row) => searched(`${row.title} ${row.trainer} ${setting(row)}`));
+const preset = {};
 
 function fillFilters() {
   for (const name of FILTERS) {
@@ -34,7 +41,7 @@ function fillFilters() {
     );
     values.sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
     form.elements[name].replaceChildren(
-      element("option", { value: "" }, "all"),
+      element("option", { value: "" }, "any"),
       ...values.map((value) => element("option", { value }, value)),
     );
     form.elements[name].closest("label").hidden = values.length < 2;
@@ -57,7 +64,10 @@ function preselect() {
     ),
   ].sort((a, b) => b[1].length - a[1].length);
   if (groups.length)
-    JSON.parse(groups[0][0]).forEach((value, k) => (form.elements[FILTERS[k]].value = value));
+    JSON.parse(groups[0][0]).forEach((value, k) => {
+      form.elements[FILTERS[k]].value = value;
+      preset[FILTERS[k]] = value;
+    });
 }
 
 function update() {
@@ -76,11 +86,14 @@ function drawCurves() {
 
 function setTheme(dark) {
   document.documentElement.dataset.theme = dark ? "dark" : "light";
-  byId("theme").setAttribute("aria-pressed", String(dark));
+  byId("theme").textContent = dark ? "Light theme" : "Dark theme";
 }
 
 form.addEventListener("submit", (event) => event.preventDefault());
-form.addEventListener("change", update);
+form.addEventListener("change", (event) => {
+  delete preset[event.target.name];
+  update();
+});
 form.elements.words.addEventListener("input", update);
 form.addEventListener("reset", () => setTimeout(update));
 byId("more").addEventListener("click", () => {
@@ -99,7 +112,8 @@ byId("theme").addEventListener("click", () => {
   redraw();
 });
 document.addEventListener("click", (event) => {
-  const { svg, csv } = event.target.dataset;
+  const { svg, csv, latex } = event.target.dataset;
+  if (latex) saveFile("table.tex", tableLatex(sorted(passing())), "text/x-tex");
   if (svg && drawn.get(svg)?.[0].length)
     Plotly.downloadImage(svg, { format: "svg", filename: svg, width: 900, height: 560 });
   if (csv) saveFile(`${csv}.csv`, asCsv(csvOf.get(csv)()), "text/csv");

@@ -11,6 +11,7 @@ from typing import Any
 
 from coop_cmp.errors import UserError
 from coop_cmp.metrics.records import shown_in
+from coop_cmp.report.collect import fit_of
 from coop_cmp.report.groups import FREE_OVER, Group, grouped
 from coop_cmp.runs.compare import Comparer, Difference, corrected
 from coop_cmp.runs.frame import LABELS
@@ -55,6 +56,7 @@ class Row:
             },
             "baseline": self.baseline,
             "families": {over: self.family(over) for over in FREE_OVER},
+            "fit": [_finite(share) for share in fit_of(self.group.rows)],
             "problems": self.problems,
         }
 

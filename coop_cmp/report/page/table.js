@@ -47,7 +47,7 @@ function sortBy(name) {
 }
 
 function sortButton(name, text, label) {
-  const mark = table.sort === name ? (table.downwards ? " ▾" : " ▴") : "";
+  const mark = table.sort === name ? (table.downwards ? " ▾" : " ▴") : " ↕";
   return element(
     "button",
     {
@@ -160,6 +160,47 @@ function drawTable() {
   byId("more").hidden = drawn.length === indices.length;
   byId("more").textContent = `Show all ${indices.length}`;
   csvOf.set("table", () => tableCsv(indices));
+}
+
+const LATEX = {
+  "\\": "\\textbackslash{}",
+  "~": "\\textasciitilde{}",
+  "^": "\\textasciicircum{}",
+  λ: "$\\lambda$",
+  "±": "$\\pm$",
+  "−": "$-$",
+};
+const inLatex = (text) =>
+  String(text)
+    .replace(/[\\~^λ±−]|[&%$#_{}]/g, (sign) => LATEX[sign] ?? `\\${sign}`)
+    .replace(/[\r\n]+/g, " ");
+
+/* The table as shown, for booktabs; a significant change is bold. */
+function tableLatex(indices) {
+  const { together } = filters();
+  const lines = indices.flatMap((index) => {
+    const row = page.rows[index];
+    const labels = [row.title, ...telling.map((name) => detail(row[name]))];
+    const values = METRICS.map((metric) => {
+      const [mean, , , deviation] = row.values[metric];
+      return inLatex(
+        shown(metric, mean) + (deviation === null ? "" : ` ± ${shown(metric, deviation)}`),
+      );
+    });
+    const changes = METRICS.map((metric) => {
+      const change = row.changes[metric];
+      if (!change) return "";
+      const text = inLatex(changeText(metric, change));
+      return verdict(metric, change, together) ? `\\textbf{${text}}` : text;
+    });
+    const first = [...labels, row.seeds.length].map(inLatex);
+    const second = [...first.map(() => ""), ...changes];
+    return [[...first, ...values], ...(changes.some(Boolean) ? [second] : [])];
+  });
+  const heads = ["method", ...telling.map((name) => LABELS[name]), "seeds", ...METRICS.map(titled)];
+  const line = (cells) => `${cells.join(" & ")} \\\\\n`;
+  const columns = "l".repeat(heads.length - METRICS.length) + "r".repeat(METRICS.length);
+  return `\\begin{tabular}{${columns}}\n\\toprule\n${line(heads.map(inLatex))}\\midrule\n${lines.map(line).join("")}\\bottomrule\n\\end{tabular}\n`;
 }
 
 function tableCsv(indices) {

@@ -119,12 +119,15 @@ def _normalize(cfg: CfgNode) -> T.Normalize:
 
 
 def _test_steps(cfg: CfgNode, choices: Sequence[str]) -> list[Any]:
-    interpolation = INTERPOLATION_MODES[cfg.INPUT.INTERPOLATION]
-    steps: list[Any] = [
-        T.Resize(max(cfg.INPUT.SIZE), interpolation=interpolation),
-        T.CenterCrop(cfg.INPUT.SIZE),
-        T.ToTensor(),
-    ]
+    interpolation, size = INTERPOLATION_MODES[cfg.INPUT.INTERPOLATION], cfg.INPUT.SIZE
+    if cfg.INPUT.get("RESIZE_MODE") == "squash":
+        steps: list[Any] = [T.Resize(size, interpolation=interpolation), T.ToTensor()]
+    else:
+        steps = [
+            T.Resize(max(size), interpolation=interpolation),
+            T.CenterCrop(size),
+            T.ToTensor(),
+        ]
     if "normalize" in choices:
         steps.append(_normalize(cfg))
     if "instance_norm" in choices:
