@@ -38,6 +38,12 @@ TRAIN = "OPTIM.MAX_EPOCH 1"
 # Commands by how they begin, and what is added so that they take seconds.
 RUN = {
     "bash scripts/main.sh digits 8": SWEEP,
+    "coop-cmp sweep digits --shots 8": SWEEP,
+    "bash scripts/report.sh output": "",
+    "bash scripts/figures.sh output": "",
+    "bash scripts/lambda.sh digits 8 --dry-run": "",
+    "bash scripts/base2new.sh digits 8 --dry-run": "",
+    "bash scripts/transfer.sh imagenet 8 --dry-run": "--data /data",
     "python train.py --trainer CoOp_CMP --dataset-config-file configs/datasets/digits.yaml": TRAIN,
     "python train.py --trainer BPEFT": TRAIN,
     "coop-cmp metrics": "--resamples 20",
@@ -65,17 +71,21 @@ PARSED = {
     "python train.py --trainer CTPT": "64 views of 899 images: tests/trainers/test_tpt.py",
     "bash scripts/tables.sh run all --slurm": "needs Slurm: tests/slurm",
     "bash scripts/tables.sh run domain_calibration_metrics": "needs weights and data; hours",
-    "bash scripts/tables.sh embedded": "over a thousand runs: tests/test_tables.py",
+    "bash scripts/tables.sh embedded": "over a thousand runs: tests/report/test_tables.py",
     "parallel": "another program",
     "bash scripts/sweep.sh digits": "31 runs: tests/sweep",
     "bash scripts/datasets.sh check": "needs data sets: tests/datasets/test_tools.py",
-    "bash scripts/main.sh ./cats": "tests/test_own_path.py",
+    "bash scripts/main.sh glyphs 4": "a hundred classes: tests/datasets/test_glyphs.py",
+    "bash scripts/main.sh digits 4 --trainers": "the same with other trainers",
+    "bash scripts/sweep.sh grid.yaml": "needs weights and data; the grid is tried below",
+    "bash scripts/main.sh ./my_images": "tests/datasets/test_own_path.py",
+    "bash scripts/main.sh ./cats": "tests/datasets/test_own_path.py",
     "bash scripts/main.sh digits 8 --trainers TaskRes TaskRes_CMP": "tests/test_extending.py",
-    "bash scripts/validate.sh": "needs weights and data: tests/test_validate.py",
+    "bash scripts/validate.sh": "needs weights and data: tests/cli/test_validate.py",
 }
 ELSEWHERE = {
     "extending.md": "tests/test_extending.py",
-    "features = torch.export.load": "one line of MaPLe's: tests/test_export.py",
+    "features = torch.export.load": "one line of MaPLe's: tests/predict/test_export.py",
 }
 
 

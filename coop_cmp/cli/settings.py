@@ -1,4 +1,4 @@
-"""Show the settings below a key, as docs/settings.md has them."""
+"""Show the settings below a key, as the documentation has them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Every setting in one place: kind, range, choices, default and meaning of each key.
 
-Config files, command lines, grids, the trainers' own checks, ``--help`` and docs/settings.md read
+Config files, command lines, grids, the trainers' own checks, ``--help`` and the documentation read
 it. A method, a loss term or a data set declares its settings in its own file (`declare_trainer`,
 `declare`); they are known once that file is imported.
 """

@@ -1,4 +1,4 @@
-"""The settings in words: for ``--help`` and for docs/settings.md."""
+"""The settings in words: for ``--help`` and for the documentation."""
 
 from __future__ import annotations
 

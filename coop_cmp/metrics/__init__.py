@@ -41,7 +41,6 @@ __all__ = [
     "convention",
     "register",
     "reliability_bins",
-    *METRICS,
 ]
 
 

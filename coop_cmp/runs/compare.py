@@ -4,7 +4,7 @@ Two things vary by chance: the training seed and the test images. The variance o
 is that over seeds, divided by their number, plus that of the mean over resampled images, less what
 is in both: the part in which seeds differ from image to image. The interval is Student's t with
 Satterthwaite's degrees of freedom. Without an effect it excludes zero in 5 % of cases, give or take
-what docs/results.md states.
+what docs/train.md states.
 """
 
 from __future__ import annotations

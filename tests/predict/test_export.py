@@ -24,7 +24,7 @@ main = command("export")
 
 def snippets() -> list[str]:
     """The Python blocks of the page's part on exports: the whole, and MaPLe's line."""
-    page = (ROOT / "docs/using.md").read_text().partition("## Export")[2]
+    page = (ROOT / "docs/predict.md").read_text().partition("## Export")[2]
     return re.findall(r"```python\n(.*?)```", page, re.DOTALL)
 
 

@@ -171,7 +171,7 @@ def test_images_that_are_not_there_are_named(arguments, trained, tmp_path, monke
 
 
 def test_the_pages_lines_for_python_run(trained, pictures):
-    page = next(block for block in blocks(ROOT / "docs/using.md", "python") if "load(" in block)
+    page = next(block for block in blocks(ROOT / "docs/predict.md", "python") if "load(" in block)
     for path, here in (
         ("output/digits/CoOp_CMP/GlyphCLIP_8shots_lambda0.01/seed1", trained),
         ("new_images", pictures / "test"),

@@ -2,7 +2,7 @@
 
 It works its runs off as a local sweep would. Before its time limit Slurm sends SIGUSR2: the runs
 are ended, the job is requeued, and they go on from their last checkpoints. On SIGTERM the job was
-cancelled, or pre-empted and will be requeued by Slurm; which of them is not for the job to know.
+cancelled, or preempted and will be requeued by Slurm; which of them is not for the job to know.
 """
 
 from __future__ import annotations
