@@ -9,7 +9,11 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 API = {
-    "Penalty": ["coop_cmp.losses.cmp.cmp_loss", "coop_cmp.checkout.scope", "coop_cmp.checkout.twins.plug"],
+    "Penalty": [
+        "coop_cmp.losses.cmp.cmp_loss",
+        "coop_cmp.checkout.scope",
+        "coop_cmp.checkout.twins.plug",
+    ],
     "Models": ["coop_cmp.predict.predictor"],
     "Metrics": ["coop_cmp.metrics"],
     "Runs": ["coop_cmp.runs"],
@@ -31,9 +35,7 @@ def commands() -> str:
     """Return a page with the ``--help`` of each command."""
     from coop_cmp.cli import COMMANDS
 
-    parts = [
-        f"## {name}\n\n```text\n{printed([name, '--help'])}```\n" for name in sorted(COMMANDS)
-    ]
+    parts = [f"## {name}\n\n```text\n{printed([name, '--help'])}```\n" for name in sorted(COMMANDS)]
     return "# Commands\n\n" + "\n".join(parts)
 
 

@@ -92,7 +92,8 @@ class Identity:
         return {k: v for k, v in self.settings.items() if not k.startswith(beginnings)}
 
     def _digest(self, kind: str, settings: Mapping[str, Any]) -> str:
-        tested = [getattr(self.training, kind), self.training.epoch] if self.training else None
+        of = self.training
+        tested = [of.dataset, getattr(of, kind), of.epoch] if of else None
         text = json.dumps([settings, tested], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -32,7 +32,7 @@ def digits(tmp_path: Path) -> Path:
 
 def test_from_a_folder_to_probabilities_with_open_clip_alone(digits, monkeypatch):
     shell = Shell(digits)
-    (train,) = [b for b in blocks(ROOT / "docs/datasets.md", "bash") if "./cats 4" in b]
+    (train,) = [b for b in blocks(ROOT / "docs/start.md", "bash") if "./cats 4" in b]
     line = next(line for line in train.splitlines() if "main.sh" in line)
     line = line.replace("./cats", "./my_images").replace("{}, a breed of cat", "digit {}")
     trainers = "CoOp CoOp_CMP"
