@@ -15,9 +15,10 @@ from dassl.config import get_cfg_default
 from coop_cmp.clip.prompts import template_layout
 from coop_cmp.config import read
 from coop_cmp.config.resolve import extend_cfg, read_file
-from coop_cmp.errors import UserError
+from coop_cmp.errors import DataError, UserError
 from coop_cmp.files import atomic_write
 
+from .base import data_folder
 from .files import IMAGE_SUFFIXES
 from .folder import WRITTEN, folder_digest
 from .splits import check_name
@@ -37,6 +38,19 @@ def own_name(folder: Path) -> str:
     if name == safe != "all":
         return name
     return f"{safe}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:8]}"
+
+
+def name_folder(cfg: Any) -> None:
+    """Set name and digest of the folder of images that settings name, unless they hold a digest."""
+    node = cfg.DATASET
+    if node.NAME != "ImageFolder" or node.CONTENT:
+        return
+    try:
+        folder = data_folder(cfg, "")
+        node.CONTENT = folder_digest(folder, node.ALLOW_NEW_SPLIT)
+    except UserError as error:
+        raise DataError(str(error)) from error
+    node.TITLE = node.TITLE or own_name(Path(folder))
 
 
 def add_folder(folder: Path, config: Path, template: str = "", names: str = "") -> None:

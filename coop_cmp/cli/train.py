@@ -26,6 +26,7 @@ from coop_cmp.clip import add_models, is_small
 from coop_cmp.config.defaults import method_of
 from coop_cmp.config.describe import help_text
 from coop_cmp.config.resolve import pairs, resolve
+from coop_cmp.datasets.own import name_folder
 from coop_cmp.devices import choose_device, use_one_thread
 from coop_cmp.errors import UserError, closest
 from coop_cmp.losses.names import split_trainer
@@ -113,6 +114,7 @@ def setup_cfg(args: argparse.Namespace) -> CfgNode:
     method = method_of(cfg.TRAINER.NAME)
     if args.eval_only and not args.model_dir and (method is None or method.trains):
         raise UserError("--eval-only tests a trained model: name its run with --model-dir")
+    name_folder(cfg)
     cfg.freeze()
     return cfg
 

@@ -15,6 +15,7 @@ from coop_cmp.config.resolve import resolve
 from coop_cmp.datasets.folder import ImageFolder, folder_digest
 from coop_cmp.datasets.own import add_folder, own_name
 from coop_cmp.errors import UserError
+from coop_cmp.runs import load
 from tests.commands import command
 from tests.conftest import ROOT
 
@@ -274,6 +275,18 @@ def test_runs_know_the_folder_by_its_name_and_images(images, tmp_path):
         built()
     add(images, tmp_path / "out")
     assert settings(tmp_path / "out")["CONTENT"] == built().digest != first["CONTENT"]
+
+
+def test_train_knows_a_folder_by_its_name_and_images_without_a_file_that_says_so(
+    run, pictures, tmp_path
+):
+    run("one")
+    Image.new("RGB", (8, 8)).save(pictures / "test/cat/0.png")
+    assert "holds a run with other settings (DATASET.CONTENT is" in run("one", code=2)
+    run("two")
+    frame = load(tmp_path)
+    assert set(frame["dataset"]) == {pictures.name}
+    assert frame["digest"].nunique() == frame["group"].nunique() == 2
 
 
 def test_a_path_is_a_path_whatever_it_is_called(images, tmp_path, monkeypatch, capsys):
