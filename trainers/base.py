@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import reduce
@@ -276,6 +276,17 @@ class PromptTrainer(FeatureTrainer):
         if self.term_loss and (self.batch_idx + 1) % every == 0:
             term = step.losses[self.term_loss]
             self.fit.add("gradient", gradient_ratio(term, step.logits, step.label))
+
+    def own_state(self) -> dict[str, Any]:
+        """What a checkpoint holds besides, so that a run that resumes measures all its steps."""
+        return {"fit": self.fit.state(), "epochs": self.max_epoch}
+
+    def restore_own_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`own_state`; a longer run has another last tenth of its epochs."""
+        fit = dict(state["fit"])
+        if state["epochs"] != self.max_epoch:
+            fit.pop("accuracy", None)
+        self.fit.restore(fit)
 
     def penalised_logits(self, step: Step) -> Tensor:
         """The logits [B, C] that a term added to the loss is computed from."""

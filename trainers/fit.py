@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -10,18 +12,24 @@ class Fit:
     """Means over training steps, kept on the device until they are read."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, Tensor] = {}
-        self._counts: dict[str, int] = {}
+        self._totals: dict[str, tuple[Tensor | float, int]] = {}
 
     def add(self, name: str, value: Tensor) -> None:
         """Count the value of one step."""
-        known = self._sums.get(name)
-        self._sums[name] = value.detach() if known is None else known + value.detach()
-        self._counts[name] = self._counts.get(name, 0) + 1
+        total, count = self._totals.get(name, (0.0, 0))
+        self._totals[name] = total + value.detach(), count + 1
+
+    def state(self) -> dict[str, tuple[float, int]]:
+        """Read the sums and counts of all values by name."""
+        return {name: (float(total), count) for name, (total, count) in self._totals.items()}
+
+    def restore(self, state: Mapping[str, tuple[float, int]]) -> None:
+        """Go on from what :meth:`state` gave."""
+        self._totals = dict(state)
 
     def means(self) -> dict[str, float]:
         """Read the means of all values by name."""
-        return {name: float(total) / self._counts[name] for name, total in self._sums.items()}
+        return {name: total / count for name, (total, count) in self.state().items()}
 
 
 def gradient_ratio(term: Tensor, logits: Tensor, label: Tensor) -> Tensor:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from coop_cmp.runs import read_results
+
 KEPT = ("TRAIN.CHECKPOINT_FREQ", "1", "OPTIM.MAX_EPOCH", "2")
 NAME = "prompt_learner/model.pth.tar-2"
 
@@ -42,6 +44,21 @@ def test_a_checkpoint_of_another_seed_is_neither_continued_nor_tested(run, two_s
     shutil.copy(two / NAME, one / NAME)
     error = run("test", "--eval-only", f"--model-dir={one}", "--load-epoch=2", code=2)
     assert "is a checkpoint of another run" in error
+
+
+@pytest.mark.parametrize("epochs_left", [0, 1])
+def test_a_run_that_resumes_measures_all_of_its_training(run, tmp_path, epochs_left):
+    run("whole", *KEPT)
+    run("killed", *KEPT)
+    if epochs_left:
+        unfinished(tmp_path / "killed")
+    else:
+        (tmp_path / "killed/results.json").unlink()
+    run("killed", *KEPT)
+    records = (read_results(tmp_path / name / "results.json") for name in ("whole", "killed"))
+    whole, killed = (record["fit"] for record in records)
+    assert set(whole) == {"wrong", "accuracy", "gradient"}
+    assert killed == whole
 
 
 def test_a_run_that_goes_on_elsewhere_with_more_epochs_keeps_its_best_model(run, tmp_path):

@@ -44,11 +44,13 @@ def training_state(trainer: Any) -> dict[str, Any]:
     """What a run needs, beside its models, to go on exactly as if it had not stopped."""
     best_result = getattr(trainer, "best_result", None)
     scaler = getattr(trainer, "scaler", None)
+    own_state = getattr(trainer, "own_state", dict)  # what a trainer of this project measures
     return {
         "rng": get_rng_state(),
         "scaler": scaler.state_dict() if scaler is not None else None,
         "best_result": None if best_result is None else float(best_result),
         "run": getattr(trainer, "run", None),
+        "own": own_state(),
     }
 
 
@@ -60,6 +62,8 @@ def restore_training_state(trainer: Any, checkpoint: dict[str, Any]) -> None:
     scaler = getattr(trainer, "scaler", None)
     if scaler is not None and checkpoint.get("scaler"):
         scaler.load_state_dict(checkpoint["scaler"])
+    if checkpoint.get("own"):
+        trainer.restore_own_state(checkpoint["own"])
     if checkpoint.get("rng"):
         set_rng_state(checkpoint["rng"])
 
