@@ -17,6 +17,7 @@ from coop_cmp.runs.compare import (
     OtherImages,
     corrected,
     difference,
+    family_p,
     holm,
     interval,
     variances,
@@ -27,28 +28,49 @@ from coop_cmp.runs.stored import StoredRun
 from tests.made_runs import finish_with
 
 IMAGES, REPLICATES = 200, 200
+
+
+def normal(seed: float, image: float, both: float):
+    """Noise of these deviations: of seeds, of images, and of each seed on each image."""
+
+    def draw(random, seeds: int):
+        by_image = random.normal(0, both, (seeds, IMAGES)) + random.normal(0, image, IMAGES)
+        return by_image + random.normal(0, seed, (seeds, 1))
+
+    return draw
+
+
+def flips(share: float):
+    """Predictions that turn right or wrong, as an accuracy sees them; seeds often agree exactly."""
+
+    def draw(random, seeds: int):
+        chances = [share / 2, 1 - share, share / 2]
+        return random.choice([-1.0, 0.0, 1.0], p=chances, size=(seeds, IMAGES))
+
+    return draw
+
+
 CASES = {
-    "seeds only": (1, 0, 0),
-    "images only": (0, 10, 0),
-    "both": (1, 10, 0),
-    "interaction only": (0, 0, 10),
-    "interaction and seeds": (1, 0, 14),
-    "mixed": (0.3, 5, 10),
-    "mostly images": (0.3, 20, 5),
+    "seeds only": normal(1, 0, 0),
+    "images only": normal(0, 10, 0),
+    "both": normal(1, 10, 0),
+    "interaction only": normal(0, 0, 10),
+    "interaction and seeds": normal(1, 0, 14),
+    "mixed": normal(0.3, 5, 10),
+    "mostly images": normal(0.3, 20, 5),
+    "few flips": flips(0.01),
+    "more flips": flips(0.05),
 }
-"""Deviations of the noise of seeds, of images, and of each seed on each image."""
 
 
 def null_differences(noise, seeds: int, trials: int):
-    """Estimates, their variances by seeds and by images, of differences without an effect."""
+    """Estimates and their variances of differences without an effect."""
     random = np.random.default_rng(0)
-    seed, image, both = noise
     counts = random.poisson(1, (REPLICATES, IMAGES)).T.astype(float)
     counts /= counts.sum(0)
     found = []
     for _ in range(trials):
-        by_image = random.normal(0, both, (seeds, IMAGES)) + random.normal(0, image, IMAGES)
-        by_image += random.normal(0, seed, (seeds, 1))
+        by_image = CASES[noise](random, seeds)
         by_seed = by_image.mean(1)
         found.append((by_seed.mean(), *variances(by_seed, by_image @ counts)))
     return np.array(found).T
@@ -58,34 +80,28 @@ def null_differences(noise, seeds: int, trials: int):
 @pytest.mark.parametrize(("seeds", "most"), [(3, 0.080), (5, 0.070), (10, 0.065)])
 def test_without_an_effect_few_differences_are_called_one(seeds, most, noise):
     """The simulation behind the docs."""
-    low, high, p, _ = interval(*null_differences(CASES[noise], seeds, 3000), seeds)
+    estimate, over_seeds, over_images, _ = null_differences(noise, seeds, 3000)
+    low, high, p = interval(estimate, over_seeds, over_images, seeds)
     rate = float(((low > 0) | (high < 0)).mean())
-    assert 0.035 < rate < most
+    assert (0 if "flips" in noise else 0.035) < rate < most
     assert rate == float((p < 0.05).mean())
 
 
 @pytest.mark.parametrize("noise", CASES)
 @pytest.mark.parametrize("seeds", [3, 10])
 def test_without_an_effect_few_families_have_a_significant_member(seeds, noise):
-    """Twenty comparisons of unequal size, all of them without an effect."""
-    members, families = 20, 200
-    found = null_differences(CASES[noise], seeds, members * families)
-    ends = zip(found[0], *interval(*found, seeds), strict=True)
-    everyone = [Difference(e, low, high, p, seeds, error) for e, low, high, p, error in ends]
-    marked = [
-        any(one.holds for one in corrected(everyone[k : k + members]))
-        for k in range(0, len(everyone), members)
-    ]
+    """Twenty comparisons, all of them without an effect."""
+    found = family_p(*null_differences(noise, seeds, 20 * 200), seeds).reshape(200, 20)
+    marked = [any(p < 0.05 for p in holm(family)) for family in found]
     assert np.mean(marked) <= 0.06
 
 
 def test_an_interval_is_students_over_seeds_and_normal_over_images():
     # mean 1, deviation d over three seeds: 1 ± 4.3027 d / sqrt(3)
-    low, high, _, _ = interval(1.0, 0.5**2 / 3, 0.0, 3)
+    low, high, _ = interval(1.0, 0.5**2 / 3, 0.0, 3)
     half = stats.t.ppf(0.975, 2) * 0.5 / math.sqrt(3)
     assert (low, high) == pytest.approx((1 - half, 1 + half))
-    low, high, p, error = interval(1.0, 0.0, 0.5**2, 3)
-    assert error == 0.5
+    low, high, p = interval(1.0, 0.0, 0.5**2, 3)
     assert (low, high) == pytest.approx((1 - 1.959964 * 0.5, 1 + 1.959964 * 0.5), abs=1e-6)
     assert p == pytest.approx(2 * stats.norm.sf(2))
 
@@ -93,7 +109,7 @@ def test_an_interval_is_students_over_seeds_and_normal_over_images():
 def test_the_interval_leaves_out_zero_exactly_where_p_is_below_five_percent():
     random = np.random.default_rng(1)
     estimate, seed, image = random.normal(size=500), random.random(500), random.random(500) / 9
-    low, high, p, _ = interval(estimate, seed / 4, image, 4)
+    low, high, p = interval(estimate, seed / 4, image, 4)
     assert np.array_equal((low > 0) | (high < 0), p < 0.05)
 
 
@@ -117,12 +133,13 @@ def test_what_seeds_and_images_share_is_counted_once():
     random = np.random.default_rng(0)
     by_image = random.normal(size=(4, 500))  # nothing but noise of each seed on each image
     drawn = random.multinomial(500, np.full(500, 1 / 500), 4000) / 500
-    over_seeds, over_images = variances(by_image.mean(1), by_image @ drawn.T)
+    over_seeds, over_images, both = variances(by_image.mean(1), by_image @ drawn.T)
+    assert both == pytest.approx(1 / 500 / 4, rel=0.1)
     assert over_seeds == np.var(by_image.mean(1), ddof=1) / 4
     assert over_images < 0.2 * np.var((by_image @ drawn.T).mean(0), ddof=1)
     # Images that are hard for all seeds alike are counted in full.
     shared = np.tile(by_image[0], (4, 1))
-    _, over_images = variances(shared.mean(1), shared @ drawn.T)
+    _, over_images, _ = variances(shared.mean(1), shared @ drawn.T)
     assert over_images == pytest.approx(shared[0].var() / 500, rel=0.1)
 
 
@@ -137,13 +154,27 @@ def test_a_single_seed_says_nothing_of_others_unless_nothing_depends_on_it():
 
 
 def test_families_count_seeds_less_one_as_degrees_of_freedom():
-    alone = Difference(1.0, p=1e-9, seeds=3, error=0.1)
-    (one,) = corrected([alone])
-    assert one.p == pytest.approx(2 * stats.t.sf(10, 2))
-    fixed = Difference(1.0, p=1e-9, seeds=0, error=0.5)
-    two = corrected([fixed, replace(alone, p=math.nan)])
-    assert two[0].p == pytest.approx(2 * stats.norm.sf(2))
-    assert math.isnan(two[1].p)
+    # mean 1, standard error 0.1 over three seeds, of which images explain a quarter or all
+    for both in (0.05**2, 0.1**2, 0.0):
+        assert family_p(1.0, 0.1**2, 0.0, both, 3) == pytest.approx(2 * stats.t.sf(10, 2))
+    assert family_p(1.0, 0.0, 0.1**2, 0.2**2, 3) == pytest.approx(2 * stats.t.sf(5**0.5 * 2, 2))
+    assert family_p(1.0, 0.0, 0.5**2, 0.0, 0) == pytest.approx(2 * stats.norm.sf(2))
+    alone = Difference(1.0, p=1e-9, seeds=3, family_p=0.03)
+    one, two = corrected([alone, replace(alone, p=math.nan, family_p=math.nan)])
+    assert one.p == 0.03
+    assert math.isnan(two.p)
+
+
+def test_seeds_that_agree_exactly_are_no_proof():
+    random = np.random.default_rng(0)
+    flips = np.zeros((3, 360))
+    for row in flips:  # two right that were wrong, one wrong that was right
+        row[random.choice(360, 3, replace=False)] = 1, 1, -1
+    counts = random.poisson(1, (360, 400)) / 360
+    found = difference(flips.mean(1), flips @ counts)
+    assert found.estimate == pytest.approx(1 / 360)
+    assert found.low < 0 < found.high
+    assert not found.holds
 
 
 def test_holms_correction_against_a_case_by_hand():
