@@ -57,6 +57,11 @@ class Step:
     text: Tensor
     trained_logits: Tensor | None = None
 
+    @property
+    def inside(self) -> Tensor:
+        """The logits [B, C] inside the cross-entropy."""
+        return self.logits if self.trained_logits is None else self.trained_logits
+
 
 class PromptedCLIP(nn.Module):
     """CLIP with a frozen image tower and text features that depend on learned prompts.
@@ -264,18 +269,21 @@ class PromptTrainer(FeatureTrainer):
     def record_fit(self, step: Step, accuracy: Tensor) -> None:
         """Measure what the results say about training; nothing is read on the host.
 
-        ``wrong`` is the share of misclassified samples over all steps, on which alone the penalty
-        acts, and ``accuracy`` that of the right ones in the last tenth of the epochs. ``gradient``,
-        at the frequency of prints and in every epoch, is what the term contributes, see
-        :func:`gradient_ratio`.
+        ``wrong`` is the share of samples over all steps that the penalised logits misclassify, on
+        which alone the penalty acts, and ``accuracy`` that of the right ones in the last tenth of
+        the epochs. ``gradient``, at the frequency of prints and in every epoch, is what the term
+        contributes, see :func:`gradient_ratio`.
         """
-        self.fit.add("wrong", 1 - accuracy / 100)
+        penalised, right = self.penalised_logits(step), accuracy
+        if penalised is not step.logits:
+            right = compute_accuracy(penalised, step.label)[0]
+        self.fit.add("wrong", 1 - right / 100)
         if self.epoch >= self.max_epoch - max(1, self.max_epoch // 10):
             self.fit.add("accuracy", accuracy / 100)
         every = min(self.cfg.TRAIN.PRINT_FREQ, self.num_batches)
         if self.term_loss and (self.batch_idx + 1) % every == 0:
             term = step.losses[self.term_loss]
-            self.fit.add("gradient", gradient_ratio(term, step.logits, step.label))
+            self.fit.add("gradient", gradient_ratio(term, step.logits, step.inside, step.label))
 
     def own_state(self) -> dict[str, Any]:
         """What a checkpoint holds besides, so that a run that resumes measures all its steps."""

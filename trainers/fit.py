@@ -32,16 +32,17 @@ class Fit:
         return {name: total / count for name, (total, count) in self.state().items()}
 
 
-def gradient_ratio(term: Tensor, logits: Tensor, label: Tensor) -> Tensor:
+def gradient_ratio(term: Tensor, logits: Tensor, inside: Tensor, label: Tensor) -> Tensor:
     """The L1 size of a term's gradient in the logits, relative to that of the cross-entropy.
 
     The cross-entropy's is the mean over the batch of ``2 (1 - P(y))``.
 
     Args:
         term: The weighted term, computed from the logits; its graph is kept.
-        logits: [B, C]
+        logits: Those that predict, [B, C].
+        inside: Those inside the cross-entropy, which rise with the others one to one, [B, C].
         label: [B]
     """
     (gradient,) = torch.autograd.grad(term, logits, retain_graph=True)
-    missing = 1 - logits.detach().softmax(1).gather(1, label[:, None])  # [B, 1]
+    missing = 1 - inside.detach().softmax(1).gather(1, label[:, None])  # [B, 1]
     return gradient.abs().sum() / (2 * missing.mean()).clamp(min=torch.finfo(missing.dtype).tiny)

@@ -171,8 +171,7 @@ class ProDA(PromptTrainer):
         return super().compute_losses(batch)
 
     def penalised_logits(self, step: Step) -> Tensor:
-        on_bound = self.cfg.TRAINER.PRODA.PENALTY_ON == "bound"
-        return step.trained_logits if on_bound else step.logits  # type: ignore[return-value]
+        return step.inside if self.cfg.TRAINER.PRODA.PENALTY_ON == "bound" else step.logits
 
 
 @TRAINER_REGISTRY.register()

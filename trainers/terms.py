@@ -38,8 +38,7 @@ class TermTrainer(PromptTrainer):
         step = self.compute_losses(batch)
         settings = {k.lower(): v for k, v in settings_of(self.cfg, self.term.name).items()}
         weight = settings.pop(WEIGHT.lower(), None)
-        inside = step.logits if step.trained_logits is None else step.trained_logits
-        logits = inside if self.term.replaces else self.penalised_logits(step)
+        logits = step.inside if self.term.replaces else self.penalised_logits(step)
         needed = [self.needed(need, step, batch) for need in self.term.needs]
         value = function_of(self.term.name)(logits, step.label, *needed, **settings)
         if self.term.replaces:

@@ -20,7 +20,7 @@ def test_the_ratio_is_that_of_the_gradients_in_the_logits(form):
     (own,) = torch.autograd.grad(term, logits, retain_graph=True)
     (plain,) = torch.autograd.grad(F.cross_entropy(logits, label), logits)
     expected = own.abs().sum() / plain.abs().sum()
-    torch.testing.assert_close(gradient_ratio(term, logits, label), expected)
+    torch.testing.assert_close(gradient_ratio(term, logits, logits, label), expected)
     assert 0 < expected < 0.6  # twice the weight at most
 
 
@@ -34,6 +34,28 @@ def test_every_method_records_what_its_term_did(build, method, term):
     assert fit["accuracy"] == pytest.approx(sum(accuracies) / 3)
     assert fit["wrong"] == pytest.approx(1 - sum(accuracies) / 3)
     assert fit["gradient"] > 0
+
+
+@pytest.mark.parametrize("penalty_on", ["mean", "bound"])
+def test_what_is_measured_of_proda_is_of_the_logits_that_are_penalised(build, penalty_on):
+    options = ("TRAINER.PRODA.PENALTY_ON", penalty_on, "TRAIN.PRINT_FREQ", 1)
+    trainer = build("ProDA_CMP", *options)
+    trainer.epoch, trainer.batch_idx, trainer.num_batches = 0, 0, 1
+    step = trainer.compute_losses(trainer.train_loader_x[0])
+    bound = step.logits + 3 * (1 - F.one_hot(step.label, step.logits.shape[1]))
+    step.trained_logits = bound
+    penalised = trainer.penalised_logits(step)
+    step.losses = {"loss_upper": F.cross_entropy(bound, step.label)}
+    step.losses["loss_cmp"] = 0.01 * cmp_loss(penalised, step.label)
+    own, plain = (
+        torch.autograd.grad(loss, step.logits, retain_graph=True)[0].abs().sum()
+        for loss in (step.losses["loss_cmp"], step.losses["loss_upper"])
+    )
+    trainer.record_fit(step, torch.tensor(100.0))
+    fit = trainer.fit.means()
+    wrong = (penalised.argmax(1) != step.label).float().mean() if penalty_on == "bound" else 0
+    assert fit["wrong"] == pytest.approx(float(wrong))
+    assert fit["gradient"] == pytest.approx(float(own / plain), rel=1e-4)
 
 
 def test_the_gradient_is_measured_where_an_epoch_has_fewer_batches_than_a_print_takes(build):
