@@ -173,7 +173,7 @@ def test_values_and_gradients_are_those_of_the_plain_version(term):
         step = np.zeros_like(Z)
         step[place] = 1e-5
         differences[place] = (PLAIN[term](Z + step) - PLAIN[term](Z - step)) / 2e-5
-    np.testing.assert_allclose(gradient.numpy(), differences, rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(gradient.numpy(), differences, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("term", TERMS)
@@ -273,31 +273,6 @@ def test_wrong_shapes_are_refused(term):
     if "zero_shot_logits" in TERMS[term].needs:
         with pytest.raises(ValueError, match=r"zero_shot_logits must have the shape"):
             function_of(term)(torch.from_numpy(Z), torch.from_numpy(Y), torch.zeros(N, 3))
-
-
-def published_mmce(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """The weighted form with the authors' scaling, pair by pair."""
-    confidence, predicted = logits.softmax(1).max(1)
-    right = [(c, 1 - c) for c in confidence[predicted == labels]]
-    wrong = [(c, c) for c in confidence[predicted != labels]]
-    squared = torch.zeros((), dtype=logits.dtype)
-    for some, others, sign in ((right, right, 1), (wrong, wrong, 1), (right, wrong, -2)):
-        pairs = list(product(some, others))
-        values = [v * w * torch.exp(-(a - b).abs() / 0.4) for (a, v), (b, w) in pairs]
-        squared = squared + sign * torch.stack(values).mean() / (len(pairs) + 1e-5)
-    return torch.sqrt(squared + 1e-10)
-
-
-@pytest.mark.parametrize("n", [8, 24, 48])
-def test_mmce_is_the_published_loss_in_value_and_gradient(n):
-    generator = torch.Generator().manual_seed(n)
-    logits = (2 * torch.randn(n, 5, generator=generator, dtype=torch.float64)).requires_grad_()
-    labels = torch.where(torch.arange(n) % 3 > 0, logits.argmax(1), logits.argmin(1))
-    ours, theirs = function_of("MMCE")(logits, labels), published_mmce(logits, labels)
-    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0)
-    gradients = [torch.autograd.grad(value, logits)[0] for value in (ours, theirs)]
-    torch.testing.assert_close(*gradients, rtol=1e-6, atol=1e-9)
-    assert gradients[0].abs().max() > 1e-4
 
 
 @pytest.mark.parametrize("labels", [Z.argmax(1), Z.argmin(1)])
