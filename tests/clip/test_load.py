@@ -106,15 +106,28 @@ def test_fp16_stores_the_weights_in_half_precision_and_the_norms_in_single(tiny_
     assert model.logit_scale.dtype == torch.float32
 
 
-def test_a_token_table_of_trained_rows_only_is_filled_with_their_mean(tiny_weights, tmp_path):
+def test_token_rows_that_are_not_stored_are_drawn_like_the_stored_ones(tiny_weights, tmp_path):
     state = tiny_state(tiny_weights)
-    rows = torch.tensor([5, 7, 49407])
-    trained = state["token_embedding.weight"][rows]
-    state.update({"token_embedding.rows": rows, "token_embedding.weight": trained})
+    rows = torch.arange(0, 49408, 100)
+    trained = state["token_embedding.weight"][rows] * torch.linspace(0.5, 2, 32) + 0.1
+    state |= {"token_embedding.rows": rows, "token_embedding.weight": trained}
     save_file(state, tmp_path / "rows.safetensors")
-    table = load_clip("TinyCLIP", str(tmp_path / "rows.safetensors")).model.token_embedding.weight
+    tables = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        clip = load_clip("TinyCLIP", str(tmp_path / "rows.safetensors"))
+        assert torch.initial_seed() == seed
+        tables.append(clip.model.token_embedding.weight)
+    table = tables[0]
+    assert torch.equal(*tables)
     torch.testing.assert_close(table[rows], trained, rtol=0, atol=0)
-    torch.testing.assert_close(table[6], trained.mean(0))
+    drawn = table[torch.arange(49408) % 100 != 0]
+    assert len(drawn.unique(dim=0)) == len(drawn)
+    spread = trained.std(0)
+    assert ((drawn.mean(0) - trained.mean(0)).abs() < 0.05 * spread).all()
+    torch.testing.assert_close(drawn.std(0), spread, rtol=0.05, atol=0)
+    features = clip.model.encode_text(clip.tokenizer(["oboe", "lynx"]), normalize=True)
+    assert (features[0] - features[1]).abs().max() > 1e-3
 
 
 def test_an_unknown_backbone_is_named_with_the_closest_match():
