@@ -44,6 +44,11 @@ def assert_same_weights(model: torch.nn.Module, state: dict[str, torch.Tensor]) 
         torch.testing.assert_close(loaded[name], value, rtol=0, atol=0)
 
 
+def picture() -> Image.Image:
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 420, 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
 def test_weights_beside_a_config_are_the_default_of_that_model(tiny_clip, tiny_weights):
     assert_same_weights(tiny_clip.model, tiny_state(tiny_weights))
     assert tiny_clip.image_size == (32, 32)
@@ -209,7 +214,10 @@ def test_a_folder_in_open_clips_format_is_a_model(tiny_weights, tiny_clip, tmp_p
         load_clip(name)
     shutil.copy(tiny_weights, tmp_path / "open_clip_model.safetensors")
     assert_same_weights(load_clip(name).model, tiny_clip.model.state_dict())
-    assert preprocessing(name, "")["INPUT.RESIZE_MODE"] == "squash"
+    cfg = resolve(ROOT, {}, {"TRAINER.NAME": "CoOp", "MODEL.BACKBONE.NAME": name}, {})
+    theirs = open_clip.create_model_and_transforms(name)[2]
+    assert torch.equal(build_transform(cfg, is_train=False)(picture()), theirs(picture()))
+    assert not torch.equal(theirs(picture()), theirs(picture().crop((60, 0, 360, 300))))
     with pytest.raises(UserError, match=r"local-dir:/nowhere.*no open_clip_config\.json"):
         load_clip("local-dir:/nowhere")
 
@@ -279,6 +287,4 @@ def test_a_tags_images_are_prepared_as_open_clip_does_pixel_by_pixel(name, tag):
     size = open_clip.get_model_config(name)["vision_cfg"]["image_size"]
     wanted = PreprocessCfg(**merge_preprocess_dict(PreprocessCfg(size=size), known))
     theirs = image_transform_v2(wanted, is_train=False)
-    pixels = np.random.default_rng(0).integers(0, 256, (300, 420, 3), dtype=np.uint8)
-    image = Image.fromarray(pixels)
-    assert torch.equal(build_transform(cfg, is_train=False)(image), theirs(image))
+    assert torch.equal(build_transform(cfg, is_train=False)(picture()), theirs(picture()))

@@ -20,6 +20,7 @@ from coop_cmp.clip.load import build
 from coop_cmp.clip.prompts import words_by
 from coop_cmp.clip.tower import TextTower, planned_way
 from coop_cmp.errors import UserError
+from tests.clip.test_text import Library
 from tests.commands import command
 from tests.conftest import ROOT
 
@@ -113,17 +114,6 @@ def cut(name: str, folder: Path) -> tuple[Any, Callable[[list[str]], Tensor]]:
     return model, tokenizer
 
 
-class Library(nn.Module):
-    """Calls encode_text as forward, which is what functional_call replaces weights for."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.model.encode_text(tokens)
-
-
 def by_the_library(model: Any, layout: Any, context: Tensor, length: int) -> Tensor:
     """Features by the model's own code: learned vectors are rows of unused words in its table."""
     library, embedding = Library(model), TextTower(model).embedding
@@ -168,13 +158,6 @@ def test_every_models_text_is_encoded_as_the_model_itself_does(name, tmp_path):
     mine, other = gradient(ours, context), gradient(theirs, context)
     assert other.norm() > 0
     assert (mine - other).norm() / other.norm() < 1e-4
-
-
-def test_causal_towers_share_and_others_run_every_token(tmp_path):
-    ways = {}
-    for name in ("EVA02-B-16", "PE-Core-B-16", "MobileCLIP2-B", "ViTamin-B", "ViT-B-16-SigLIP2"):
-        ways[name] = TextEncoder(cut(name, tmp_path)[0]).kind
-    assert list(ways.values()) == ["shared"] * 4 + ["full"]
 
 
 def test_a_small_budget_cuts_the_full_way_into_chunks_with_the_same_result(tmp_path):
