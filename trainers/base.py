@@ -79,6 +79,13 @@ class PromptedCLIP(nn.Module):
         super().__init__()
         self.visual = clip.model.visual
         self.logit_scale = clip.model.logit_scale
+        sigmoid = cfg.MODEL.SCORES == "sigmoid"  # a softmax would not change with the bias
+        self.logit_bias = getattr(clip.model, "logit_bias", None) if sigmoid else None
+        if sigmoid and self.logit_bias is None:
+            raise UserError(
+                f"MODEL.SCORES sigmoid is for models with a logit bias, such as SigLIP's; "
+                f"{clip.name} has none"
+            )
         node = cfg.MODEL
         budget = node.TEXT_BUDGET_MB << 20 or activation_budget(choose_device(cfg))
         self.text_encoder = TextEncoder(
@@ -105,7 +112,7 @@ class PromptedCLIP(nn.Module):
         return F.normalize(self.encode_text().float(), dim=-1)
 
     def similarity(self, image_features: Tensor, text_features: Tensor) -> Tensor:
-        """Scaled products [B, C], in single precision.
+        """Scaled products [B, C], with the model's bias for a sigmoid, in single precision.
 
         Args:
             image_features: [B, E]
@@ -114,8 +121,10 @@ class PromptedCLIP(nn.Module):
         with torch.autocast(image_features.device.type, enabled=False):
             scale = self.logit_scale.float().exp()
             if text_features.dim() == 3:
-                return scale * (text_features @ image_features[..., None])[..., 0]
-            return scale * image_features @ text_features.t()
+                logits = scale * (text_features @ image_features[..., None])[..., 0]
+            else:
+                logits = scale * image_features @ text_features.t()
+            return logits if self.logit_bias is None else logits + self.logit_bias.float()
 
     def text_for(self, image_features: Tensor) -> Tensor:
         """Normalised text features [C, E], or [B, C, E] if every image has its own."""

@@ -203,6 +203,8 @@ class BPEFT(PromptTrainer):
         super().check_cfg(cfg)
         if not cfg.TRAINER.BPEFT.KL_WEIGHTS:
             raise UserError("TRAINER.BPEFT.KL_WEIGHTS must name at least one member, got none")
+        if cfg.MODEL.SCORES == "sigmoid":
+            raise UserError("BPEFT's probabilities are shares of evidence: MODEL.SCORES softmax")
 
     def make_model(self, clip: LoadedCLIP, classnames: list[str]) -> PromptedCLIP:
         return EvidentialCLIP(self.cfg, clip, classnames)

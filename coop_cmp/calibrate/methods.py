@@ -49,6 +49,8 @@ def calibrate(method: str, run: StoredRun, sources: Sources) -> Calibrated:
     Raises:
         UserError: What the method needs is not there, or must not be used.
     """
+    if run.settings.get("MODEL.SCORES") == "sigmoid":
+        raise UserError(f"{run.folder}: calibrators are defined for softmax scores (MODEL.SCORES)")
     if method == "sals":
         return _sals(run, sources)
     if method == "dac":

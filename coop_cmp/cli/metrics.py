@@ -42,9 +42,10 @@ def load_samples(path: str, kind: str | None = None) -> Samples:
     if os.path.isdir(path):
         path = os.path.join(path, "predictions.npz")
     read = _read_csv if path.lower().endswith(".csv") else _read_npz
-    scores, labels, kind = read(path, kind)
+    values, labels, kind = read(path, kind)
+    scores: Any = "sigmoid" if kind == "sigmoid" else "softmax"
     try:
-        return Samples(scores, labels, from_logits=kind == "logits")
+        return Samples(values, labels, kind != "probs", scores)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
 
@@ -60,7 +61,8 @@ def _read_npz(path: str, kind: str | None) -> tuple[Any, Any, str]:
             "--kind chooses between logits and probs"
         )
     numbers = (_numbers(arrays[name], f"{path}: {name}") for name in (scores[0], labels[0]))
-    return *numbers, SCORE_NAMES[scores[0]]
+    of_sigmoid = scores[0] == "logits" and str(arrays.get("scores")) == "sigmoid"  # as runs say it
+    return *numbers, "sigmoid" if of_sigmoid else SCORE_NAMES[scores[0]]
 
 
 def _numbers(array: Any, where: str) -> Any:
@@ -158,6 +160,8 @@ def run(args: argparse.Namespace) -> int:
     check_bins(args.bins, args.closed)
     keys = check_keys(args.keys)
     files = [load_samples(path, args.kind) for path in args.files]
+    if not args.keys:
+        keys = [key for key in keys if not any(map(METRICS[key].undefined, files))]
     rows = panel_rows(files, keys, args)
     heads = ["metric", "value"] if len(files) == 1 else ["metric", "first", "second", "difference"]
     if any(len(row) > len(heads) for row in rows):

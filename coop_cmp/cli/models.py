@@ -32,7 +32,8 @@ def run(args: argparse.Namespace) -> int:
     add_models(CONFIGS / "models")
     names = [*(name for name in OPENAI_NAMES if "/" in name), *open_clip.list_models()]
     names += [name for name in args.names if name.startswith(SCHEMES)]
-    wanted = [name for name in names if not args.names or any(n in name for n in args.names)]
+    parts = [part.lower() for part in args.names]
+    wanted = [name for name in names if not parts or any(p in name.lower() for p in parts)]
     rows = [_row(name) for name in wanted]
     print(tabulate(rows, HEADER, disable_numparse=True))
     ways = [row[1].split(":")[0] for row in rows]

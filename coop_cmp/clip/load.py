@@ -360,7 +360,13 @@ def _are_rows(rows: Tensor, trained: Tensor, table: Tensor) -> bool:
 
 
 def _spread_rows(trained: Tensor, rows: Tensor, vocabulary: int) -> Tensor:
-    """Token table [vocabulary, d] from its trained rows; the others get their mean."""
-    table = trained.mean(0, keepdim=True).repeat(vocabulary, 1)
+    """Token table [vocabulary, d] from its trained rows.
+
+    The other rows are drawn from a fixed seed with the mean and deviation of the trained rows in
+    each dimension, so that words which no training text held still differ from one another.
+    """
+    deviation, mean = torch.std_mean(trained.float(), 0, correction=0)
+    drawn = torch.randn(vocabulary, trained.shape[1], generator=torch.Generator().manual_seed(0))
+    table = (mean + deviation * drawn).to(trained.dtype)
     table[rows.long()] = trained
     return table

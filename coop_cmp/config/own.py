@@ -93,6 +93,12 @@ declare(
         high=2**30,
         free=True,
     ),
+    SCORES=choice(
+        "softmax",
+        ("softmax", "sigmoid"),
+        "probabilities in tests and predictions: shares of the classes, or one of each class by "
+        "itself, for models with a logit bias such as SigLIP",
+    ),
     LEARNABLE_DTYPE=choice(
         "fp32", ("fp32", "model"), "under fp16, model keeps prompts in fp16 as CoOp does"
     ),

@@ -5,15 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from copy import copy
-from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset
-from torchvision import transforms as T
 
 from coop_cmp.features.store import checksum, digest
 from coop_cmp.features.views import Batch, kept_generators
@@ -38,16 +34,16 @@ class ImageEncoder:
         loader: DataLoader[Batch],
         encode_image: Callable[[Tensor], Tensor],
     ) -> None:
-        images, end = _without_end(dataset)
+        sized: Any = dataset
         self.encode_image = encode_image
-        self.rows = list(range(len(images)))
+        self.rows = list(range(len(sized)))
         self.loader = DataLoader(
-            images,
+            dataset,
             batch_sampler=BatchSampler(self.rows, batch_size, drop_last=False),
             num_workers=loader.num_workers,
             pin_memory=loader.pin_memory,
             persistent_workers=loader.num_workers > 0,
-            collate_fn=partial(_to_tensor, end=end),
+            collate_fn=_images,
         )
 
     def __call__(self, rows: Sequence[int] | None = None) -> Tensor:
@@ -89,36 +85,8 @@ class Progress:
         print(f"encoded {self.done} of {self.total} images, about {left:.0f} s left", flush=True)
 
 
-def _without_end(dataset: Any) -> tuple[Any, T.Normalize | None]:
-    """Return a data set whose transform lacks ToTensor and Normalize at its end, and the latter.
-
-    The data set itself and None, if its transform ends otherwise.
-    """
-    if hasattr(dataset, "dataset"):  # views or a part of another
-        inner, end = _without_end(dataset.dataset)
-        change = {"dataset": inner}
-    else:
-        steps: list[Any] = getattr(dataset.transform, "transforms", [])
-        plain = [type(step) for step in steps[-2:]] == [T.ToTensor, T.Normalize]
-        end = steps[-1] if plain else None
-        change = {"transform": T.Compose(steps[:-2])}
-    if end is None:
-        return dataset, None
-    changed = copy(dataset)
-    vars(changed).update(change)
-    return changed, end
-
-
-def _to_tensor(items: list[Batch], end: T.Normalize | None) -> Tensor:
-    """Apply the end of the transform to a batch: the same numbers, for all images at once."""
-    images = [item["img"] for item in items]
-    if end is None:
-        return torch.stack(images)
-    pixels = np.stack([np.asarray(image) for image in images])
-    if pixels.dtype != np.uint8 or pixels.ndim != 4:  # grey, or not in 8 bits
-        return end(torch.stack([T.functional.to_tensor(image) for image in images]))
-    batch = torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()  # [B, 3, H, W]
-    return end(batch.float().div(255))
+def _images(items: Sequence[Batch]) -> Tensor:
+    return torch.stack([item["img"] for item in items])
 
 
 def tower_digest(visual: nn.Module) -> str:

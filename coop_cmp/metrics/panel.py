@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
+from coop_cmp.errors import UserError
 from coop_cmp.metrics.bins import Closed, ReliabilityBins, check_bins
 from coop_cmp.metrics.records import METRICS, check_keys
-from coop_cmp.metrics.samples import Samples
+from coop_cmp.metrics.samples import Samples, Scores
 from coop_cmp.metrics.weighted import Weighted
 
 
@@ -19,6 +20,7 @@ def calibration_report(
     closed: Closed = "right",
     *,
     from_logits: bool = False,
+    scores: Scores = "softmax",
     keys: Iterable[str] | None = None,
 ) -> dict[str, float]:
     """Compute the metrics of one set of predictions, as fractions where they are shares.
@@ -29,6 +31,7 @@ def calibration_report(
         n_bins: Bins of every binned metric.
         closed: Which end of an equal-width bin belongs to it; 0 and 1 are always counted.
         from_logits: Whether ``probs`` holds logits.
+        scores: What makes probabilities of logits; see :class:`Samples`.
         keys: The metrics to compute; by default all but the three that rank the probabilities of
             every class and take most of the time.
 
@@ -42,7 +45,7 @@ def calibration_report(
         >>> round(calibration_report(probs, labels)["ece"], 4)
         0.4
     """
-    return measure(Samples(probs, labels, from_logits), keys, n_bins, closed)
+    return measure(Samples(probs, labels, from_logits, scores), keys, n_bins, closed)
 
 
 def measure(
@@ -51,10 +54,19 @@ def measure(
     n_bins: int = 10,
     closed: Closed = "right",
 ) -> dict[str, float]:
-    """Compute metrics of samples; see :func:`calibration_report`."""
+    """Compute metrics of samples; see :func:`calibration_report`.
+
+    Those of a distribution are refused for sigmoid scores, and NaN where none is asked for by name.
+    """
     check_bins(n_bins, closed)
+    names = check_keys(keys)
+    undefined = [name for name in names if METRICS[name].undefined(samples)]
+    if undefined and keys is not None:
+        raise UserError(
+            f"{', '.join(undefined)}: undefined for sigmoid scores, which do not sum to 1"
+        )
     weighted = Weighted(samples, n_bins, closed)
-    return {name: METRICS[name].function(weighted).item() for name in check_keys(keys)}
+    return {name: METRICS[name].values(weighted).item() for name in names}
 
 
 def reliability_bins(

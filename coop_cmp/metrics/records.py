@@ -17,6 +17,7 @@ from coop_cmp.errors import UserError, closest
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from coop_cmp.metrics.samples import Samples
     from coop_cmp.metrics.weighted import Weighted
 
 TACE_THRESHOLD = 1e-3
@@ -35,6 +36,7 @@ class Metric:
         better: Which direction is better; None for neither.
         bounds: The smallest and the largest value.
         all_probabilities: Whether it reads more than the top label of each sample.
+        distribution: Whether it is defined only for probabilities that sum to 1.
         on_request: Whether it takes so long that it is computed only if asked for by name.
         shown: Where it is shown unasked: in the ``log`` of a test, in the ``table`` of results and
             on the page.
@@ -48,8 +50,18 @@ class Metric:
     better: Literal["higher", "lower"] | None = "lower"
     bounds: tuple[float, float] = (0.0, 1.0)
     all_probabilities: bool = False
+    distribution: bool = False
     on_request: bool = False
     shown: tuple[Literal["log", "table"], ...] = ("log", "table")
+
+    def values(self, weighted: Weighted) -> Tensor:
+        """Compute it for each of B weightings [B]; NaN where it is undefined."""
+        undefined = self.undefined(weighted.samples)
+        return weighted.size * math.nan if undefined else self.function(weighted)
+
+    def undefined(self, samples: Samples) -> bool:
+        """Whether it is undefined for samples because their probabilities do not sum to 1."""
+        return self.distribution and samples.scores == "sigmoid"
 
     @property
     def heading(self) -> str:
@@ -187,6 +199,7 @@ for _metric in (
         "NLL",
         "nats",
         bounds=(0.0, math.inf),
+        distribution=True,
     ),
     _quiet(
         "perplexity",
@@ -195,6 +208,7 @@ for _metric in (
         "exp(nll).",
         unit="",
         bounds=(1.0, math.inf),
+        distribution=True,
     ),
     _quiet(
         "brier",
@@ -203,6 +217,7 @@ for _metric in (
         "Brier score",
         unit="",
         bounds=(0.0, 2.0),
+        distribution=True,
         all_probabilities=True,
     ),
     _quiet(
@@ -236,6 +251,7 @@ for _metric in (
         "entropy",
         lambda w: w.mean(w.samples.spread[1]),
         "Mean entropy of the probabilities, in nats.",
+        distribution=True,
         unit="nats",
         better=None,
         bounds=(0.0, math.inf),

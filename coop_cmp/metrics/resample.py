@@ -86,7 +86,7 @@ def resample(
         weights = torch.from_numpy(counts[rows]).to(samples.labels.device, torch.float64)
         weighted = Weighted(samples, n_bins, closed, weights)
         for name, found in values.items():
-            value = METRICS[name].function(weighted).masked_fill(weighted.size == 0, torch.nan)
+            value = METRICS[name].values(weighted).masked_fill(weighted.size == 0, torch.nan)
             found[rows] = value.cpu().numpy()
     return values
 
@@ -139,6 +139,7 @@ def bootstrap(
         An interval for each key.
     """
     check_bins(n_bins, closed)
+    keys = None if keys is None else list(keys)
     names = check_keys(keys)
     if resamples < 1:
         raise UserError(f"resamples: expected at least 1, got {resamples!r}")
@@ -148,13 +149,13 @@ def bootstrap(
         raise UserError(
             "minus: its labels differ, so it is not the same test set in the same order"
         )
+    value = measure(samples, keys, n_bins, closed)
     counts = draws(np.arange(len(samples)), resamples, seed)
     found = resample(samples, names, counts, n_bins, closed, progress)
-    value = measure(samples, names, n_bins, closed)
     if minus is not None:
+        other = measure(minus, keys, n_bins, closed)
         others = resample(minus, names, counts, n_bins, closed, progress)
         found = {name: values - others[name] for name, values in found.items()}
-        other = measure(minus, names, n_bins, closed)
         value = {name: value[name] - other[name] for name in names}
     tails = [(1 - level) / 2, (1 + level) / 2]
     intervals = {}

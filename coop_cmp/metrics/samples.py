@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from coop_cmp.errors import UserError
+
+Scores = Literal["softmax", "sigmoid"]
 
 # Rows are handled in blocks of about this many numbers, so that the float64 copy of a block stays
 # in the processor's cache and costs next to no memory, whatever the size of the test set.
@@ -25,13 +27,15 @@ class Samples:
         probs: Probabilities, or logits with ``from_logits``, [N, C], of any floating dtype.
         labels: Class indices [N].
         from_logits: Whether ``probs`` holds logits. It is never guessed from the values.
+        scores: What makes probabilities of logits. Those of a sigmoid do not sum to 1, so that
+            metrics of a distribution are undefined.
 
     Attributes:
         matrix: The probabilities or logits as they were given [N, C].
         confidence: Probability of the predicted class [N].
         predicted: The predicted class [N].
         correct: 1.0 where the predicted class is the label, else 0.0 [N].
-        nll: Minus the logarithm of the label's probability [N].
+        nll: Minus the logarithm of the label's probability [N]; NaN for a sigmoid.
 
     Raises:
         UserError: If the shapes, labels or values are not those of a classifier's output.
@@ -42,8 +46,14 @@ class Samples:
     predicted: Tensor
     correct: Tensor
     nll: Tensor
+    scores: Scores = "softmax"
 
-    def __init__(self, probs: Any, labels: Any, from_logits: bool = False) -> None:
+    def __init__(
+        self, probs: Any, labels: Any, from_logits: bool = False, scores: Scores = "softmax"
+    ) -> None:
+        if scores == "sigmoid" and not from_logits:
+            raise UserError('scores "sigmoid": expected logits (from_logits=True)')
+        self.scores = scores
         self.matrix, self.labels = _checked(probs, labels, "logits" if from_logits else "probs")
         self.from_logits = from_logits
         # Given probabilities need no float64 copies here and are read in one go.
@@ -61,6 +71,7 @@ class Samples:
         samples = object.__new__(cls)
         samples.labels, samples.predicted = (torch.as_tensor(v).long() for v in (labels, predicted))
         samples.confidence, samples.nll = (torch.as_tensor(v).double() for v in (confidence, nll))
+        samples.scores = "sigmoid" if samples.nll.isnan().all() else "softmax"
         samples.correct = (samples.predicted == samples.labels).double()
         samples.from_logits = True
         samples.matrix = samples.confidence.new_empty(len(samples.labels), 0)
@@ -101,7 +112,7 @@ class Samples:
     def take(self, rows: Tensor) -> Samples:
         """The samples at the given positions [M]; repeats are allowed."""
         taken = object.__new__(Samples)
-        taken.from_logits = self.from_logits
+        taken.from_logits, taken.scores = self.from_logits, self.scores
         for name in ("matrix", "labels", "predicted", "confidence", "correct", "nll"):
             setattr(taken, name, getattr(self, name)[rows])
         return taken
@@ -117,6 +128,8 @@ class Samples:
     def class_column(self, index: int) -> Tensor:
         """Probabilities of one class [N]."""
         column = self.matrix[:, index]
+        if self.scores == "sigmoid":
+            return column.double().sigmoid()
         return (column.double() - self._log_normaliser).exp() if self.from_logits else column
 
     @cached_property
@@ -142,6 +155,8 @@ class Samples:
 
     def _probabilities(self, rows: slice) -> Tensor:
         block = self.matrix[rows]
+        if self.scores == "sigmoid":
+            return block.double().sigmoid()
         return block.softmax(1, dtype=torch.float64) if self.from_logits else block
 
     def _spread(self, rows: slice) -> Tensor:
@@ -155,7 +170,11 @@ class Samples:
         """Confidence, predicted class and NLL of the rows [3, B], after checking their values."""
         block, labels = self.matrix[rows], self.labels[rows]
         best, predicted = block.max(1)
-        if self.from_logits:
+        if self.scores == "sigmoid":
+            _checked_log_softmax(block, rows.start)
+            best = best.double().sigmoid()
+            nll = torch.full_like(best, torch.nan)
+        elif self.from_logits:
             block = _checked_log_softmax(block, rows.start)
             best = block.gather(1, predicted[:, None])[:, 0].exp()
             nll = -block.gather(1, labels[:, None])[:, 0]

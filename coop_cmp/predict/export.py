@@ -35,8 +35,9 @@ def export(
     """Write a run's classifier as a safetensors file that needs nothing but open_clip.
 
     It holds ``text_features`` [C, E], ``scale``, and to calibrate logits a ``factor`` (1 / T) and
-    an ``offset`` of each class [C]; its metadata, each as JSON, ``classnames``, ``temperature``
-    (null for vector scaling), ``model`` (arguments of ``open_clip.create_model``) and
+    an ``offset`` of each class [C], in which the bias of sigmoid scores is; its metadata, each as
+    JSON, ``classnames``, ``temperature`` (null for vector scaling), ``scores`` (softmax or
+    sigmoid), ``model`` (arguments of ``open_clip.create_model``) and
     ``preprocess`` (arguments of ``open_clip.image_transform``). Weights that cannot be had by name
     are written beside it, in a folder in open_clip's format. An image tower with learned tokens, as
     MaPLe's, becomes a program of torch.export beside it, and ``model`` is its file's name.
@@ -59,12 +60,15 @@ def export(
     factor, offset = _calibration(model)
     net = model.trainer.model.eval().requires_grad_(False)
     text, scale = _classifier(net, model.trainer.cfg.TRAINER.NAME)
+    if net.logit_bias is not None:
+        offset = offset + net.logit_bias.float()
     tower, written = _image_tower(model, path)
     about = {
         "classnames": model.classnames,
         "temperature": getattr(model.calibrator or Temperature(1.0), "value", None),
         "model": tower,
         "preprocess": _preprocessing(model.trainer.cfg),
+        "scores": model.trainer.cfg.MODEL.SCORES,
         "trainer": model.trainer.cfg.TRAINER.NAME,
         "weights": model.trainer.weights,
     }
@@ -95,7 +99,8 @@ def _classifier(net: Any, name: str) -> tuple[Tensor, Tensor]:
         text, scale = net.classifier(), net.logit_scale.float().exp()
         if text is not None and text.dim() == 2:
             features = F.normalize(torch.randn(4, text.shape[1]), dim=-1)
-            if close(net.classify(features), scale * features @ text.t()):
+            bias = 0 if net.logit_bias is None else net.logit_bias.float()
+            if close(net.classify(features), scale * features @ text.t() + bias):
                 return text.contiguous().clone(), scale.clone()
     raise UserError(
         f"{name} has no fixed classifier: its logits are not products of image features with the "

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from dassl.data.datasets import Datum, build_dataset
 from PIL import Image
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
 from coop_cmp.calibrate.storage import Calibrator, StoredCalibrator, read_calibrator
 from coop_cmp.config.defaults import method_of
@@ -38,17 +38,20 @@ class Predicted:
         classnames: The C names.
         logits: Calibrated if a calibrator was given, shape [N, C].
         threshold: The least confidence of an answer.
+        scores: ``softmax`` or ``sigmoid``, which makes probabilities of logits.
     """
 
     images: list[str]
     classnames: list[str]
     logits: np.ndarray
     threshold: float = 0.0
+    scores: str = "softmax"
 
     @cached_property
     def probabilities(self) -> np.ndarray:
-        """Class probabilities [N, C]."""
-        return softmax(self.logits.astype(np.float64), axis=1)
+        """Class probabilities [N, C]; those of a sigmoid do not sum to 1."""
+        logits = self.logits.astype(np.float64)
+        return expit(logits) if self.scores == "sigmoid" else softmax(logits, axis=1)
 
     @property
     def confidence(self) -> np.ndarray:
@@ -114,7 +117,8 @@ class Predictor:
                 raise UserError("no images to predict: name image files, or folders that hold some")
             logits = self.logits([Datum(str(path), 0) for _, path in files])
         least = threshold.value if isinstance(threshold, Threshold) else threshold
-        return Predicted([name for name, _ in files], self.classnames, logits, least)
+        scores = self.trainer.cfg.MODEL.SCORES
+        return Predicted([name for name, _ in files], self.classnames, logits, least, scores)
 
     def threshold(self, error: float, data: str | Path = "") -> Threshold:
         """Choose the threshold for a wanted error of answers on the run's validation images.
@@ -135,9 +139,10 @@ class Predictor:
             raise UserError(
                 f"{cfg.DATASET.NAME} has no validation images to choose a threshold on; give one"
             )
-        probabilities = softmax(self.logits(dataset.val), axis=1)
+        logits = self.logits(dataset.val)
+        found = Predicted([], self.classnames, logits, scores=cfg.MODEL.SCORES)
         labels = np.array([item.label for item in dataset.val])
-        return choose_threshold(probabilities.max(1), probabilities.argmax(1) == labels, error)
+        return choose_threshold(found.confidence, logits.argmax(1) == labels, error)
 
     def logits(self, items: Sequence[Datum]) -> np.ndarray:
         """Compute calibrated logits [N, C] of listed images."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -67,14 +67,15 @@ class Group:
             if part.classnames != parts[0].classnames:
                 raise UserError(f"{run.path}: its classes are not those of {self.path}")
         logits, labels = ([getattr(p, name) for p in parts] for name in ("logits", "labels"))
-        return Predictions(np.concatenate(logits), np.concatenate(labels), parts[0].classnames)
+        arrays = {"logits": np.concatenate(logits), "labels": np.concatenate(labels)}
+        return replace(parts[0], **arrays, text_features=None)
 
     @cached_property
     def samples(self) -> Samples:
         """The same, to be measured."""
         if len(self.runs) == 1:
             return self.runs[0].samples
-        return Samples(self.predictions.logits, self.predictions.labels, from_logits=True)
+        return self.predictions.samples()
 
     @property
     def method(self) -> str:

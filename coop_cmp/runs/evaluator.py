@@ -58,7 +58,8 @@ class CalibrationEvaluator(Classification):
         """Print and return the results in percent (``nll`` in nats); store them for the test."""
         results = super().evaluate()
         logits, labels = torch.cat(self._outputs), torch.tensor(self._y_true)
-        samples = Samples(logits, labels, from_logits=True)
+        scores = lookup(self.cfg, "MODEL.SCORES", "softmax")
+        samples = Samples(logits, labels, from_logits=True, scores=scores)
         metrics = measure(samples, None, self.n_bins, self.closed)
         for metric in shown_in("log"):
             print(f"* {metric.name}: {metric.show(metrics[metric.name])}")

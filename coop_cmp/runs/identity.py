@@ -26,7 +26,8 @@ from coop_cmp.losses.names import TERMS, split_trainer
 RUN_FILE = "run.json"
 CALIBRATOR_FILE = "calibrator.safetensors"
 CALIBRATOR = "CALIBRATOR."  # how the keys of a post-hoc calibrator begin
-OF_FOLDERS = ("DATASET.TITLE", "DATASET.CONTENT")  # other data sets have no such settings
+UNNAMED = {"DATASET.TITLE": "", "DATASET.CONTENT": "", "MODEL.SCORES": "softmax"}
+"""Settings that only some data sets and models have; left out where they have these values."""
 _MISSING = "(not set)"
 
 
@@ -164,7 +165,7 @@ def identify(cfg: Mapping[str, Any], training: Training | None = None) -> Identi
     settings = flatten(cfg)
     declared = _declared(*split_trainer(str(settings["TRAINER.NAME"])), len(SETTINGS))
     keys = (key for key in settings if (not is_free(key) if declared is None else key in declared))
-    keys = (key for key in keys if key not in OF_FOLDERS or settings[key])
+    keys = (key for key in keys if key not in UNNAMED or settings[key] != UNNAMED[key])
     return Identity({key: canonical(settings[key]) for key in keys}, training)
 
 

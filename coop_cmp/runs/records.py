@@ -27,7 +27,7 @@ from coop_cmp.metrics.records import METRICS
 from coop_cmp.runs.identity import Identity
 
 if TYPE_CHECKING:
-    from coop_cmp.metrics import Samples
+    from coop_cmp.metrics.samples import Samples, Scores
 
 SCHEMA = 2
 RESULTS_FILE = "results.json"
@@ -76,12 +76,20 @@ class Predictions:
         labels: int64 [N].
         classnames: The C names.
         text_features: The classifier [C, E], where there is one for all images.
+        scores: What makes probabilities of the logits.
     """
 
     logits: np.ndarray
     labels: np.ndarray
     classnames: list[str]
     text_features: np.ndarray | None = None
+    scores: Scores = "softmax"
+
+    def samples(self) -> Samples:
+        """Return them to be measured."""
+        from coop_cmp.metrics.samples import Samples
+
+        return Samples(self.logits, self.labels, from_logits=True, scores=self.scores)
 
 
 @dataclass(frozen=True)
@@ -93,7 +101,7 @@ class Outcomes:
         labels: int32 [N].
         predicted: The class with the largest probability, int32 [N].
         confidence: Its probability, float64 [N].
-        nll: Minus the logarithm of the label's probability, float64 [N].
+        nll: Minus the logarithm of the label's probability, float64 [N]; NaN for sigmoid scores.
     """
 
     images: np.ndarray
@@ -185,6 +193,7 @@ def write_predictions(
     labels: Any,
     classnames: list[str],
     text_features: Any = None,
+    scores: Scores = "softmax",
 ) -> str:
     """Write logits [N, C], labels [N], the C class names and perhaps features as an npz file.
 
@@ -198,6 +207,8 @@ def write_predictions(
     }
     if text_features is not None:
         arrays["text_features"] = np.asarray(text_features, dtype=np.float32)
+    if scores != "softmax":
+        arrays["scores"] = np.asarray(scores)
     return _write_npz(path, arrays)
 
 
@@ -225,7 +236,10 @@ def read_predictions(path: str | os.PathLike[str], digest: str | None = None) ->
     features = arrays.get("text_features")
     if features is not None and (features.dtype.kind != "f" or not np.isfinite(features).all()):
         raise UserError(f"{path}: expected finite text features")
-    return Predictions(logits, labels, [str(name) for name in classnames], features)
+    scores: Any = str(arrays.get("scores", "softmax"))
+    if scores not in ("softmax", "sigmoid"):
+        raise UserError(f'{path}: expected scores "softmax" or "sigmoid", got "{scores}"')
+    return Predictions(logits, labels, [str(name) for name in classnames], features, scores)
 
 
 def write_outcomes(path: str | os.PathLike[str], outcomes: Outcomes) -> str:
@@ -249,6 +263,8 @@ def read_outcomes(path: str | os.PathLike[str], digest: str | None = None) -> Ou
         raise UserError(f"{path}: not the outcomes of a run, without any image; do it again")
     for name, most in (("labels", np.inf), ("predicted", np.inf), ("confidence", 1), ("nll", 1e9)):
         values = arrays[name]
+        if name == "nll" and np.isnan(values).all():
+            continue
         if not (values.min() >= 0 and values.max() <= most):  # nor NaN
             raise UserError(f"{path}: {name} is out of range; do the run again")
     return outcomes
@@ -337,6 +353,7 @@ def _check(record: Any, path: str) -> None:
 
 
 def _check_numbers(record: dict[str, Any], path: str) -> None:
+    sigmoid = record["settings"].get("MODEL.SCORES") == "sigmoid"
     numbers: dict[str, Any] = {}
     for group in ("metrics", "sizes", "seconds"):
         numbers.update({f"{group}.{name}": value for name, value in record[group].items()})
@@ -345,7 +362,8 @@ def _check_numbers(record: dict[str, Any], path: str) -> None:
             raise UserError(f"{path}: {name} is missing")
     for name, value in numbers.items():
         metric = METRICS.get(name.removeprefix("metrics."))
-        if value is None and metric and name not in REQUIRED:
+        free = metric and (name not in REQUIRED or (sigmoid and metric.distribution))
+        if value is None and free:
             continue  # undefined, as an AUROC without a wrong prediction
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise UserError(f"{path}: {name} is not a number: {value!r}")

@@ -47,7 +47,7 @@ def store(
     outcomes = Outcomes(images, *(np.asarray(values.cpu()) for values in arrays))
     logits, labels = samples.matrix, samples.labels
     predictions = write_predictions(
-        folder / PREDICTIONS_FILE, logits, labels, classnames, text_features
+        folder / PREDICTIONS_FILE, logits, labels, classnames, text_features, samples.scores
     )
     record = {
         **record,

@@ -107,10 +107,8 @@ class StoredRun:
     @cached_property
     def samples(self) -> Samples:
         """Its predictions, to be measured."""
-        from coop_cmp.metrics.samples import Samples
-
         try:
-            return Samples(self.predictions.logits, self.predictions.labels, from_logits=True)
+            return self.predictions.samples()
         except UserError as error:
             raise UserError(f"{self.path}: {error}") from error
 

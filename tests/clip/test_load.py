@@ -44,6 +44,11 @@ def assert_same_weights(model: torch.nn.Module, state: dict[str, torch.Tensor]) 
         torch.testing.assert_close(loaded[name], value, rtol=0, atol=0)
 
 
+def picture() -> Image.Image:
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 420, 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
 def test_weights_beside_a_config_are_the_default_of_that_model(tiny_clip, tiny_weights):
     assert_same_weights(tiny_clip.model, tiny_state(tiny_weights))
     assert tiny_clip.image_size == (32, 32)
@@ -106,15 +111,28 @@ def test_fp16_stores_the_weights_in_half_precision_and_the_norms_in_single(tiny_
     assert model.logit_scale.dtype == torch.float32
 
 
-def test_a_token_table_of_trained_rows_only_is_filled_with_their_mean(tiny_weights, tmp_path):
+def test_token_rows_that_are_not_stored_are_drawn_like_the_stored_ones(tiny_weights, tmp_path):
     state = tiny_state(tiny_weights)
-    rows = torch.tensor([5, 7, 49407])
-    trained = state["token_embedding.weight"][rows]
-    state.update({"token_embedding.rows": rows, "token_embedding.weight": trained})
+    rows = torch.arange(0, 49408, 100)
+    trained = state["token_embedding.weight"][rows] * torch.linspace(0.5, 2, 32) + 0.1
+    state |= {"token_embedding.rows": rows, "token_embedding.weight": trained}
     save_file(state, tmp_path / "rows.safetensors")
-    table = load_clip("TinyCLIP", str(tmp_path / "rows.safetensors")).model.token_embedding.weight
+    tables = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        clip = load_clip("TinyCLIP", str(tmp_path / "rows.safetensors"))
+        assert torch.initial_seed() == seed
+        tables.append(clip.model.token_embedding.weight)
+    table = tables[0]
+    assert torch.equal(*tables)
     torch.testing.assert_close(table[rows], trained, rtol=0, atol=0)
-    torch.testing.assert_close(table[6], trained.mean(0))
+    drawn = table[torch.arange(49408) % 100 != 0]
+    assert len(drawn.unique(dim=0)) == len(drawn)
+    spread = trained.std(0)
+    assert ((drawn.mean(0) - trained.mean(0)).abs() < 0.05 * spread).all()
+    torch.testing.assert_close(drawn.std(0), spread, rtol=0.05, atol=0)
+    features = clip.model.encode_text(clip.tokenizer(["oboe", "lynx"]), normalize=True)
+    assert (features[0] - features[1]).abs().max() > 1e-3
 
 
 def test_an_unknown_backbone_is_named_with_the_closest_match():
@@ -196,7 +214,10 @@ def test_a_folder_in_open_clips_format_is_a_model(tiny_weights, tiny_clip, tmp_p
         load_clip(name)
     shutil.copy(tiny_weights, tmp_path / "open_clip_model.safetensors")
     assert_same_weights(load_clip(name).model, tiny_clip.model.state_dict())
-    assert preprocessing(name, "")["INPUT.RESIZE_MODE"] == "squash"
+    cfg = resolve(ROOT, {}, {"TRAINER.NAME": "CoOp", "MODEL.BACKBONE.NAME": name}, {})
+    theirs = open_clip.create_model_and_transforms(name)[2]
+    assert torch.equal(build_transform(cfg, is_train=False)(picture()), theirs(picture()))
+    assert not torch.equal(theirs(picture()), theirs(picture().crop((60, 0, 360, 300))))
     with pytest.raises(UserError, match=r"local-dir:/nowhere.*no open_clip_config\.json"):
         load_clip("local-dir:/nowhere")
 
@@ -266,6 +287,4 @@ def test_a_tags_images_are_prepared_as_open_clip_does_pixel_by_pixel(name, tag):
     size = open_clip.get_model_config(name)["vision_cfg"]["image_size"]
     wanted = PreprocessCfg(**merge_preprocess_dict(PreprocessCfg(size=size), known))
     theirs = image_transform_v2(wanted, is_train=False)
-    pixels = np.random.default_rng(0).integers(0, 256, (300, 420, 3), dtype=np.uint8)
-    image = Image.fromarray(pixels)
-    assert torch.equal(build_transform(cfg, is_train=False)(image), theirs(image))
+    assert torch.equal(build_transform(cfg, is_train=False)(picture()), theirs(picture()))

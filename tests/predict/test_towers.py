@@ -11,14 +11,25 @@ import open_clip
 import pytest
 import torch
 from safetensors.torch import save_file
+from scipy.special import expit
+from timm.models import register_model
+from timm.models.eva import _create_eva
+from timm.models.fastvit import _create_fastvit
 
 import coop_cmp
+from coop_cmp.errors import UserError
+from coop_cmp.metrics import calibration_report
 from coop_cmp.predict.export import export
+from coop_cmp.report.groups import Group
+from coop_cmp.report.page.details import pictures as details
+from coop_cmp.runs.stored import StoredRun
+from tests.commands import command
 from tests.conftest import TINY
 from tests.predict.test_export import by_snippet
 
-SIDE = {"eva": 224}
+SIDE = {"eva": 28, "mobileclip": 64}
 WORDS = ["a", "photo", "of", "the", "cat", "dog", "tree", ".", "x", "X", "type"]
+BIAS = -1.0
 BERT = {
     "model_type": "bert",
     "hidden_size": 32,
@@ -27,13 +38,36 @@ BERT = {
     "intermediate_size": 64,
     "vocab_size": 64,
 }
-EVA = {"timm_model_name": "eva02_tiny_patch14_224", "timm_pool": "token", "image_size": 224}
+VISIONS: dict[str, dict[str, Any]] = {
+    "eva": {"timm_model_name": "eva02_short", "timm_pool": "token", "image_size": 28},
+    "mobileclip": {
+        "timm_model_name": "fastvit_short",
+        "timm_pool": "avg",
+        "timm_proj": None,
+        "image_size": 64,
+    },
+}
 TEXTS: dict[str, dict[str, Any]] = {
+    "plain": {},
     "siglip": {"no_causal_mask": True, "pool_type": "last", "proj_bias": True, "vocab_size": 64},
     "eva": {},
     "hf": {"hf_model_name": "", "hf_pooler_type": "mean_pooler", "hf_proj_type": "linear"},
     "mobileclip": {"no_causal_mask": True},
 }
+
+
+@register_model
+def eva02_short(**arguments: Any) -> Any:
+    """An EVA tower of two blocks for images of four patches."""
+    small = {"img_size": 28, "patch_size": 14, "embed_dim": 32, "depth": 2, "num_heads": 2}
+    return _create_eva("eva02_tiny_patch14_224", **small, **arguments)
+
+
+@register_model
+def fastvit_short(**arguments: Any) -> Any:
+    """An image tower as MobileCLIP's, with one narrow block at each of its four scales."""
+    small = {"layers": (1,) * 4, "embed_dims": (16, 32, 32, 32), "mlp_ratios": (2,) * 4}
+    return _create_fastvit("fastvit_t8", **small, token_mixers=("repmixer",) * 4, **arguments)
 
 
 def tokenizer_in(folder: Path) -> None:
@@ -60,10 +94,9 @@ def backbone(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if kind in ("siglip", "hf"):
         tokenizer_in(folder)
         text["hf_tokenizer_name"] = "here"
-    if kind == "siglip":
-        config["init_logit_bias"] = -10
-    if kind == "eva":
-        config["vision_cfg"] = EVA
+    if kind in ("siglip", "plain"):
+        config["init_logit_bias"] = BIAS
+    config["vision_cfg"] = VISIONS.get(kind, TINY["vision_cfg"])
     if kind == "hf":
         (folder / "bert").mkdir()
         (folder / "bert/config.json").write_text(json.dumps(BERT))
@@ -77,7 +110,7 @@ def backbone(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"local-dir:{folder}"
 
 
-@pytest.mark.parametrize("backbone", TEXTS, indirect=True)
+@pytest.mark.parametrize("backbone", ["siglip", "eva", "hf", "mobileclip"], indirect=True)
 def test_methods_train_predict_and_export_on_other_towers(
     backbone, run, pictures, tmp_path, monkeypatch
 ):
@@ -97,3 +130,62 @@ def test_methods_train_predict_and_export_on_other_towers(
             assert left["about"]["preprocess"]["resize_mode"] == "squash"
             one = coop_cmp.load(tmp_path / trainer).predict(pictures / "test/tree/3.png")
             np.testing.assert_allclose(left["logits"], one.logits, atol=1e-5)
+
+
+SIGMOID = ("MODEL.SCORES", "sigmoid", "INPUT.SIZE", "(32, 32)")
+
+
+@pytest.mark.parametrize("backbone", ["plain"], indirect=True)
+def test_sigmoid_scores_are_of_each_class_by_itself(
+    backbone, run, pictures, tmp_path, monkeypatch, capsys
+):
+    options = ("MODEL.BACKBONE.NAME", backbone, *SIGMOID)
+    softmax, _ = run("softmax", *options, "MODEL.SCORES", "softmax", trainer="ZeroshotCLIP")
+    logits, said = run("run", *options, trainer="ZeroshotCLIP")
+    np.testing.assert_allclose(logits, softmax + BIAS, atol=1e-5)
+    assert "nll: undefined" in said
+    stored = StoredRun.of(tmp_path / "run")
+    metrics, labels = stored.metrics(), stored.predictions.labels
+    assert metrics["nll"] is metrics["brier"] is None
+    probabilities = expit(logits.astype(np.float64))
+    confidence = probabilities.max(1)
+    assert metrics["confidence"] == pytest.approx(confidence.mean())
+    assert metrics["accuracy"] == (probabilities.argmax(1) == labels).mean()
+    assert stored.outcomes.confidence == pytest.approx(confidence)
+
+    image = pictures / "test/tree/3.png"
+    predicted = coop_cmp.load(tmp_path / "run").predict(image)
+    np.testing.assert_allclose(predicted.probabilities, expit(predicted.logits))
+    export(tmp_path / "run", tmp_path / "digits.safetensors")
+    left = by_snippet(image, tmp_path, monkeypatch)
+    np.testing.assert_allclose(left["logits"], predicted.logits, atol=1e-5)
+    np.testing.assert_allclose(left["probabilities"], predicted.probabilities[0], atol=1e-5)
+
+    folder = str(tmp_path / "run")
+    assert command("metrics")([folder]) == 0
+    assert f"{100 * metrics['ece']:.2f}" in capsys.readouterr().out
+    with pytest.raises(UserError, match="nll: undefined for sigmoid scores"):
+        command("metrics")([folder, "--keys", "nll"])
+    with pytest.raises(UserError, match="defined for softmax scores"):
+        command("calibrate")(["temperature", folder, "--labels", "fixed:2"])
+    found = details(Group([stored]))
+    assert "defined for softmax" in found["problem"]
+    json.dumps(found, allow_nan=False)
+
+
+def test_sigmoid_scores_need_a_bias_and_a_method_with_logits(run):
+    assert "TinyCLIP has none" in run("run", *SIGMOID, code=2)
+    assert "shares of evidence" in run("run", *SIGMOID, trainer="BPEFT", code=2)
+
+
+def test_metrics_of_every_class_take_sigmoid_scores():
+    logits, labels = torch.tensor([[4.0, 4.0], [4.0, -4.0]]), torch.tensor([0, 1])
+    found = calibration_report(logits, labels, from_logits=True, scores="sigmoid")
+    high, low = expit(4), expit(-4)
+    assert found["ece"] == pytest.approx(high - 0.5)
+    assert np.isnan(found["entropy"])
+    keys = ["classwise_ece"]
+    found = calibration_report(logits, labels, from_logits=True, scores="sigmoid", keys=keys)
+    # Class 0: twice the probability high and once right; class 1: high and wrong, low and right.
+    expected = (high - 0.5 + (high + 1 - low) / 2) / 2
+    assert found["classwise_ece"] == pytest.approx(expected)

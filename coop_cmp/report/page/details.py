@@ -62,6 +62,8 @@ def temperatures(runs: Sequence[StoredRun]) -> dict[str, Any]:
 
 def at_temperatures(predictions: Predictions, levels: Sequence[float]) -> list[Samples]:
     """The top labels of all images with their logits divided by each temperature."""
+    if predictions.scores != "softmax":
+        raise UserError("they are defined for softmax scores")
     logits, labels = torch.from_numpy(predictions.logits), torch.from_numpy(predictions.labels)
     count = len(labels)
     table = torch.empty(2, len(levels), count, dtype=torch.float64)
@@ -98,7 +100,8 @@ def _summed(levels: Iterable[Sequence[Samples]], bins: tuple[int, Closed]) -> di
         found["correct"].append([int(value) for value in total.correct_sum])
         found["confidence"].append(_rounded(total.confidence_sum, 2))
         found["ece"].append(round(float(np.mean([float(part.ece) for part in parts])), 6))
-        found["nll"].append(round(float(np.mean([run.nll.mean() for run in runs])), 5))
+        nll = float(np.mean([run.nll.mean() for run in runs]))
+        found["nll"].append(None if np.isnan(nll) else round(nll, 5))
     return found
 
 
