@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+MOST_POINTS = 200
+
 
 class Fit:
     """Means over training steps, kept on the device until they are read."""
@@ -12,6 +14,7 @@ class Fit:
     def __init__(self) -> None:
         self._sums: dict[str, Tensor] = {}
         self._counts: dict[str, int] = {}
+        self._curves: dict[str, dict[int, float]] = {}
 
     def add(self, name: str, value: Tensor) -> None:
         """Count the value of one step."""
@@ -22,6 +25,19 @@ class Fit:
     def means(self) -> dict[str, float]:
         """Read the means of all values by name."""
         return {name: float(total) / self._counts[name] for name, total in self._sums.items()}
+
+    def note(self, name: str, epoch: int, value: float) -> None:
+        """Keep the mean of an epoch so far, in place of the one before."""
+        self._curves.setdefault(name, {})[epoch] = value
+
+    def curves(self) -> dict[str, list[list[float]]]:
+        """Return the means of the epochs by name, as [epoch, mean]; at most ``MOST_POINTS``."""
+        found = {}
+        for name, curve in self._curves.items():
+            points = [[epoch + 1, float(f"{mean:.5g}")] for epoch, mean in curve.items()]
+            step = -(-len(points) // MOST_POINTS)
+            found[name] = points[::-1][::step][::-1]  # the last one is always there
+        return found
 
 
 def gradient_ratio(term: Tensor, logits: Tensor, label: Tensor) -> Tensor:

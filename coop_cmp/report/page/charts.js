@@ -43,7 +43,7 @@ function themed(layout) {
       .map(([key, value]) => [key, { ...axis, ...value }]),
   );
   return {
-    margin: { t: 10, r: 10, b: 45, l: 60 },
+    margin: { t: 10, r: 10, b: 55, l: 60 },
     paper_bgcolor: cssColour("--back"),
     plot_bgcolor: cssColour("--back"),
     font: { color: cssColour("--text"), family: "system-ui, sans-serif" },

@@ -91,6 +91,8 @@ function setTheme(dark) {
 
 form.addEventListener("submit", (event) => event.preventDefault());
 form.addEventListener("change", (event) => {
+  // The search has been answered; to draw again while a row is clicked would lose the click.
+  if (event.target.name === "words") return;
   delete preset[event.target.name];
   update();
 });
