@@ -23,6 +23,7 @@ from coop_cmp.runs.frame import make_frame
 from coop_cmp.runs.notes import notes
 from coop_cmp.runs.stored import StoredRun
 
+Images = Callable[[StoredRun], Mapping[int, str]]
 SCRIPTS = (
     "tools.js",
     "table.js",
@@ -40,7 +41,7 @@ def build(
     problems: Sequence[str] = (),
     output: Path | None = None,
     intervals: bool = True,
-    images: Callable[[StoredRun], Mapping[int, str]] | None = None,
+    images: Images | None = None,
 ) -> str:
     """Return the page as text.
 
@@ -53,15 +54,11 @@ def build(
     """
     rows = rows_of(runs, intervals)
     missing = find_missing(output, [row.group for row in rows], problems)
-    files = [images(row.group.runs[0]) if images else {} for row in rows]
-    return render(page_data(rows, missing, title, files))
+    return render(page_data(rows, missing, title, images))
 
 
 def page_data(
-    rows: Sequence[Row],
-    missing: Sequence[Any],
-    title: str,
-    files: Sequence[Mapping[int, str]],
+    rows: Sequence[Row], missing: Sequence[Any], title: str, images: Images | None = None
 ) -> dict[str, Any]:
     """Everything the page shows; ready for JSON."""
     mixed = mixtures(rows)
@@ -80,8 +77,9 @@ def page_data(
         "rows": [{**row.summary(), "mixed": names} for row, names in zip(rows, mixed, strict=True)],
         # Unpacked by the browser when a row is chosen: most of them never are.
         "details": [
-            packed({**pictures(row.group, found), **records(row)})
-            for row, found in zip(rows, files, strict=True)
+            packed({**pictures(row.group, files), **records(row)})
+            for row in rows
+            for files in [images(row.group.runs[0]) if images else {}]
         ],
         "missing": missing,
         "warnings": warnings(rows),
