@@ -1,4 +1,4 @@
-"""How training went: whether the training views are fitted, and how much a term had to say."""
+"""What training recorded: curves, the fit to the training views, and the effect of a term."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Value:
     Args:
         by_seed: the value of each seed for which all data sets are done.
         missing: runs that are not done.
-        baseline_missing: runs of a twin's baseline that are not done, without which there is no
+        baseline_missing: runs of a variant's baseline that are not done, without which there is no
             change or one over fewer seeds.
         change: the difference to the baseline over the seeds that both have, None without one.
         fit: what a term did in training, see ``FIT``; empty without one.

@@ -65,12 +65,12 @@ class Renderer:
         if self.commands and self.form != "latex":  # no place for commands in a paper
             lines = [f"[{number}] {command}" for command, number in self.commands.items()]
             everything = f"all: {self._run()}"
-            parts += ["What is missing is filled by", self._list([*lines, everything])]
+            parts += ["Commands for the missing cells", self._list([*lines, everything])]
         return "\n\n".join(parts) + "\n"
 
     @cached_property
     def commands(self) -> dict[str, int]:
-        """The commands that do the missing runs, a twin's baseline included, numbered from 1."""
+        """The commands that do the missing runs, a variant's baseline included, numbered from 1."""
         values = [self.values[cell] for cell in self.table.cells()]
         runs = [part for value in values for part in (value.missing, value.baseline_missing)]
         found = dict.fromkeys(self._command(missing) for missing in runs if missing)

@@ -32,7 +32,7 @@ LABELS = (
     "split",
     "seed",
 )
-"""The columns that name a run for people; the settings behind them stand further right."""
+"""The columns that name a run for people; the settings are further right."""
 
 
 def find_results(output: str | os.PathLike[str]) -> Iterator[Path]:

@@ -33,7 +33,7 @@ SIDE = 96  # pixels of a thumbnail
 
 
 def pictures(group: Group, files: Mapping[int, str]) -> dict[str, Any]:
-    """Return the numbers behind a row's pictures, pooled over its seeds; ready for JSON.
+    """Return the numbers of a row's pictures, pooled over its seeds; ready for JSON.
 
     Where logits are gone the temperatures are missing, and where outcomes are gone, everything.
 
@@ -178,7 +178,7 @@ def risk(samples: Samples) -> dict[str, list[float]]:
 def class_gaps(samples: Samples, names: Sequence[str]) -> list[dict[str, Any]]:
     """For predictions of each class their mean confidence and how many are right.
 
-    Those classes come first whose predictions are furthest from what they promise in sum.
+    The classes with the largest sum of differences come first.
     """
     count = torch.bincount(samples.predicted)
     sure = torch.bincount(samples.predicted, samples.confidence)

@@ -10,8 +10,8 @@ function filters() {
   return { ...values, together: form.elements.together.checked };
 }
 
-/* The rows that pass the filters; what needs no shots passes any number of shots. A search looks
-   behind the filters that nobody has set. */
+/* The rows that pass the filters; what needs no shots passes any number of shots. A search
+   ignores the preset filters. */
 function passing(...ignored) {
   const wanted = filters();
   const words = wanted.words.split(/\s+/).map(searched).filter(Boolean);
