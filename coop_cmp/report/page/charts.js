@@ -15,7 +15,7 @@ const ABOVE = { orientation: "h", y: 1.02, yanchor: "bottom" };
 const BELOW = { orientation: "h", y: -0.2, yanchor: "top" };
 const csvOf = new Map();
 const drawn = new Map();
-const methods = [...new Set(page.rows.map((row) => row.method))];
+const methods = [...new Set(page.rows.map((row) => row.method))].sort();
 /* The titles of each method, with all weights: no two share a symbol. */
 const variants = new Map(
   methods.map((method) => [
