@@ -1,4 +1,4 @@
-"""Train and test a method, with CoOp's command line.
+r"""Train and test a method, with CoOp's command line.
 
   coop-cmp train --trainer CoOp_CMP --dataset-config-file configs/datasets/digits.yaml \
     --config-file configs/trainers/CoOp/glyph.yaml --output-dir out DATASET.NUM_SHOTS 4

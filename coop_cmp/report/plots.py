@@ -26,16 +26,7 @@ UNDER: dict[str, Any] = {"facecolor": "#31688e", "edgecolor": "#e8f1fa", "hatch"
 CORRECT: dict[str, Any] = {"facecolor": "#3182bd", "edgecolor": "#08306b"}
 WRONG: dict[str, Any] = {"facecolor": "#fec44f", "edgecolor": "#7f3b08", "hatch": "////"}
 # A method has the colour, and its variants have the symbols, that the page gives them (charts.js).
-LINES = [
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#e69f00",
-    "#56b4e9",
-    "#8c6bb1",
-    "#999999",
-]
+LINES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#999999"]
 DASHES = ["-", "--", "-.", ":"]
 MARKERS = "oDs^P*Xp"
 

@@ -29,6 +29,7 @@ SCRIPT = "bash scripts/tables.sh"
 _TABULATE = {"text": "simple", "markdown": "github", "latex": "latex_raw"}
 _HEADS = {"text": "{}", "markdown": "### {}", "latex": "\\subsection*{{{}}}"}
 _SUBHEADS = {"text": "{}", "markdown": "**{}**", "latex": "\\paragraph{{{}}}"}
+_LATEX = str.maketrans({"&": r"\&", "_": r"\_", "%": r"\%", "#": r"\#", "±": r"$\pm$"})
 _STRONG = {"text": "{} *", "markdown": "**{}**", "latex": "\\textbf{{{}}}"}
 
 
@@ -190,17 +191,7 @@ class Renderer:
         return "\n".join(f"- {line}" for line in lines)
 
     def _escape(self, text: str) -> str:
-        if self.form != "latex":
-            return text
-        for plain, escaped in (
-            ("&", "\\&"),
-            ("_", "\\_"),
-            ("%", "\\%"),
-            ("#", "\\#"),
-            ("±", "$\\pm$"),
-        ):
-            text = text.replace(plain, escaped)
-        return text
+        return text.translate(_LATEX) if self.form == "latex" else text
 
     def _csv(self) -> str:
         """One line per cell, in percent, for other programs."""

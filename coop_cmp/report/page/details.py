@@ -146,13 +146,8 @@ def at_temperatures(predictions: Predictions, levels: Sequence[float]) -> list[S
 
 def _summed(levels: Iterable[Sequence[Samples]], bins: tuple[int, Closed]) -> dict[str, list[Any]]:
     """For each level the runs' bins added up, and the means of their errors."""
-    found: dict[str, list[Any]] = {
-        "count": [],
-        "correct": [],
-        "confidence": [],
-        "ece": [],
-        "nll": [],
-    }
+    names = ("count", "correct", "confidence", "ece", "nll")
+    found: dict[str, list[Any]] = {name: [] for name in names}
     for runs in levels:
         parts = [width_bins(samples, *bins) for samples in runs]
         total = sum(parts[1:], parts[0])
