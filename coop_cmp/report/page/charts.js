@@ -160,7 +160,7 @@ function drawOverview(indices) {
   byId("overview").on("plotly_click", (event) => choose(event.points[0].customdata, true));
 }
 
-/* A range for points with their intervals; a long one is cut, lest it hide where the points are. */
+/* A range for points with their intervals; a long one is cut, so that the points stay visible. */
 function around(metric, indices) {
   if (!indices.length) return [0, 100];
   const known = indices.map((index) =>
