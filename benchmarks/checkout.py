@@ -36,7 +36,7 @@ WAYS = ("own", "fast")
 
 
 class Done(Exception):
-    """All is measured: the script need not go on."""
+    """The measurement is complete: stop the script."""
 
 
 def measured(

@@ -3,10 +3,10 @@
     python benchmarks/device.py [--json FILE] [--gpu A100] [--precision fp16] [--classes 10 100]
 
 Nothing here is measured. Forward and backward of ViT-B/16's text tower are traced on the ``meta``
-device: kernels (operations that are no views), floating-point operations and bytes moved, each
+device: kernels (non-view operations), floating-point operations and bytes moved, each
 kernel reading its inputs and writing its outputs once. The host launches kernels one after the
 other, the device runs them: the slower of both is the time. A CUDA graph needs no launches, so what
-remains is the device's time. Whoever has a GPU replaces the model by
+remains is the device's time. With a GPU, replace the model by
 ``python benchmarks/text_encoder.py --device cuda``.
 """
 

@@ -26,7 +26,7 @@ from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import TEST_TIME, Run
 
 DECODED = 600  # images per second, by all workers together
-START = 30  # seconds of a run before its first step and behind its last
+START = 30  # seconds of a run before its first step and after its last
 VIEWS = 64  # of a test image
 TRAINED = {"MaPLe": 2, "CLIPFT": 3}  # times a forward pass, where gradients reach the image tower
 FORWARD = 1 / 3  # of a pass with its gradients

@@ -35,7 +35,7 @@ def looped_penalty(logits: Tensor, labels: Tensor, eps: float = 1e-10) -> Tensor
 
 
 def penalised_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """What a twin computes where its baseline computes cross-entropy."""
+    """The loss of a CMP variant in place of its baseline's cross-entropy."""
     with CMPenalty(0.01):
         return F.cross_entropy(logits, labels)
 

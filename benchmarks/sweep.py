@@ -58,7 +58,7 @@ def measure_all(args: Any) -> dict[str, tuple[float, dict[str, float]]]:
     """Seconds and metrics of all ways.
 
     Separate runs take minutes, in which a machine may become faster or slower. So each sweep is
-    measured once behind the separate runs of every seed, and its mean counts.
+    measured once after the separate runs of every seed, and its mean counts.
     """
     parts: dict[str, list[tuple[float, dict[str, float]]]] = {way: [] for way in WAYS}
     for seed in args.seeds:

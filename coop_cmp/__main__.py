@@ -28,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("--script", default="train.py", help="the training script (%(default)s)")
-    parser.add_argument("--list", action="store_true", help="show trainers and twins, then stop")
+    parser.add_argument(
+        "--list", action="store_true", help="show trainers and their CMP variants, then stop"
+    )
     parser.add_argument(
         "--check",
         action="store_true",

@@ -47,9 +47,9 @@ def _best(use_gpu: bool) -> str:
 @lru_cache  # a run asks more than once
 @torch.no_grad()
 def check_attention(device: torch.device) -> None:
-    """Refuse a device that attends wrongly, as MPS does in several releases of torch.
+    """Refuse a device with incorrect attention, as MPS has in several releases of torch.
 
-    Each is wrong for other inputs and says nothing: permuted ones (pytorch/pytorch#163597 and
+    Each release fails silently for different inputs: permuted ones (pytorch/pytorch#163597 and
     181133), a mask for each sequence (184180), the causal mask in half precision (195910). So what
     the towers need is tried.
     """

@@ -146,7 +146,7 @@ class FewShotDataset(DatasetBase):
         self.notes.append(f"the classes {first!r} and {second!r} read the same in a prompt")
 
     def image_name(self, impath: str) -> str:
-        """Who an image is, wherever the data folder lies."""
+        """Return an image's name, the same in any data folder."""
         folder = self.pictures_of or os.path.basename(self.dataset_dir)
         return f"{folder}/{os.path.relpath(impath, self.image_dir)}"
 

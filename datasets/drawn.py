@@ -58,8 +58,9 @@ class DrawnDataset(FewShotDataset):
     def build(self, folder: Path) -> None:
         """Write the pictures and their split file.
 
-        The folder is made beside its place and then renamed, so a run that is killed leaves no half
-        of it and runs that start at once do not meet; an incomplete folder is replaced.
+        The folder is made beside its place and then renamed, so an interrupted
+        run leaves no partial folder and simultaneous runs do not collide; an incomplete folder is
+        replaced.
         """
         split = self.plan()
         folder.parent.mkdir(parents=True, exist_ok=True)

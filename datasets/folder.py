@@ -40,7 +40,7 @@ class ImageFolder(FewShotDataset):
         if (known := getattr(cfg.DATASET, "CONTENT", "")) and known != self.digest:
             raise UserError(
                 f"{self.dataset_dir}: images or split have changed since DATASET.CONTENT was "
-                "written; give the folder instead of its name, and its runs are begun anew"
+                "written; give the folder instead of its name, and its runs start again"
             )
         file = Path(self.dataset_dir, SPLIT_FILE)
         if not file.is_file() and not has_parts(self.dataset_dir):
@@ -71,7 +71,7 @@ class ImageFolder(FewShotDataset):
         )
 
     def image_name(self, impath: str) -> str:
-        """Who an image is: the same file name in another folder is another image."""
+        """Return an image's name: the same file in another folder is another image."""
         return f"{self.digest}/{os.path.relpath(impath, self.image_dir)}"
 
 

@@ -28,10 +28,11 @@ def store_run(
     logits = rng.normal(size=(n, len(CLASSES)))
     logits[np.arange(n), labels] += 1.5
     logits = (scale * logits).astype(np.float32)
-    machine = {"device_name": "here"}
-    return write_run(
-        folder, settings, logits, labels, CLASSES, machine=machine, versions={"torch": torch}
-    )
+    curves = {"loss": [[1, 2.0], [2, 1.0]], "acc": [[1, 60.0], [2, 80.0]]}
+    if settings["TRAINER.NAME"] == "CoOp_CMP":
+        curves["loss_cmp"] = [[1, 0.5], [2, 0.25]]
+    fields = {"machine": {"device_name": "here"}, "fit": {"curves": curves}}
+    return write_run(folder, settings, logits, labels, CLASSES, versions={"torch": torch}, **fields)
 
 
 def store_many(output: Path) -> None:

@@ -305,6 +305,12 @@ class PromptTrainer(FeatureTrainer):
             fit.pop("accuracy", None)
         self.fit.restore(fit)
 
+    def write_scalar(self, tag: str, scalar_value: Any, global_step: int | None = None) -> None:
+        """Keep the running means of an epoch, the last of which are its own, for the results."""
+        super().write_scalar(tag, scalar_value, global_step)
+        if tag.startswith("train/") and tag != "train/lr":
+            self.fit.note(tag.removeprefix("train/"), self.epoch, float(scalar_value))
+
     def penalised_logits(self, step: Step) -> Tensor:
         """The logits [B, C] that a term added to the loss is computed from."""
         return step.logits
@@ -366,7 +372,7 @@ class PromptTrainer(FeatureTrainer):
             "images": self.image_names(split),
             "device": self.device,
             "precision": self.precision,
-            "fit": self.fit.means(),
+            "fit": self.fit.means() | ({"curves": curves} if (curves := self.fit.curves()) else {}),
             "sizes": {"train": len(self.dm.dataset.train_x), "trainable": self.trainable},
             "notes": [*getattr(self.dm.dataset, "notes", [])],
         }

@@ -29,10 +29,10 @@ EXCLUDED = -1e4  # a logit that takes no part in a softmax, and is finite
 declare_trainer(
     "CLIPFT",
     MODE=choice("FT-CE", ("FT-CE", "FT-Contrastive"), "the loss"),
-    TRAIN_TEXT=flag(True, "False: the image tower alone"),
+    TRAIN_TEXT=flag(True, "train the text tower as well as the image tower"),
     TRAIN_SCALE=flag(False, "train the temperature of the logits"),
-    EPS=number(1e-6, "of AdamW", above=0),
-    MAX_NORM=number(1.0, "of the gradient", above=0),
+    EPS=number(1e-6, "epsilon of AdamW", above=0),
+    MAX_NORM=number(1.0, "largest norm of the gradient", above=0),
     PREC=choice("amp", PRECISIONS, "precision"),
 )
 

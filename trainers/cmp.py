@@ -16,7 +16,7 @@ from .base import PromptTrainer
 
 
 class CMP(PromptTrainer):
-    """Adds lambda * L_CMP to the loss of the method that stands behind it."""
+    """Adds lambda * L_CMP to the loss of the method that follows it in the bases."""
 
     term_loss = "loss_cmp"
 

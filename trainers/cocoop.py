@@ -24,8 +24,8 @@ REDUCTION = 16
 
 declare_trainer(
     "CoCoOp",
-    N_CTX=integer(16, "context vectors, where no words are given", low=1, high=75),
-    CTX_INIT=text("", "words to start from; empty: random vectors"),
+    N_CTX=integer(16, "number of context vectors if CTX_INIT is empty", low=1, high=75),
+    CTX_INIT=text("", "initial words; empty: random vectors"),
     PREC=choice("fp16", PRECISIONS, "precision"),
 )
 

@@ -20,9 +20,9 @@ from .cmp import CMP
 
 declare_trainer(
     "CoOp",
-    N_CTX=integer(16, "context vectors, where no words are given", low=1, high=75),
+    N_CTX=integer(16, "number of context vectors if CTX_INIT is empty", low=1, high=75),
     CSC=flag(False, "a context of its own for every class"),
-    CTX_INIT=text("", "words to start from; empty: random vectors"),
+    CTX_INIT=text("", "initial words; empty: random vectors"),
     PREC=choice("fp16", PRECISIONS, "precision"),
     CLASS_TOKEN_POSITION=choice("end", ("end", "middle", "front"), "place of the class name"),
 )

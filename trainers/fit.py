@@ -1,4 +1,4 @@
-"""How training went: whether the training views are fitted, and how much a term had to say."""
+"""What training recorded: curves, the fit to the training views, and the effect of a term."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+MOST_POINTS = 200
+
 
 class Fit:
     """Means over training steps, kept on the device until they are read."""
 
     def __init__(self) -> None:
         self._totals: dict[str, tuple[Tensor | float, int]] = {}
+        self._curves: dict[str, dict[int, float]] = {}
 
     def add(self, name: str, value: Tensor) -> None:
         """Count the value of one step."""
@@ -30,6 +33,19 @@ class Fit:
     def means(self) -> dict[str, float]:
         """Read the means of all values by name."""
         return {name: total / count for name, (total, count) in self.state().items()}
+
+    def note(self, name: str, epoch: int, value: float) -> None:
+        """Keep the mean of an epoch so far, in place of the one before."""
+        self._curves.setdefault(name, {})[epoch] = value
+
+    def curves(self) -> dict[str, list[list[float]]]:
+        """Return the means of the epochs by name, as [epoch, mean]; at most ``MOST_POINTS``."""
+        found = {}
+        for name, curve in self._curves.items():
+            points = [[epoch + 1, float(f"{mean:.5g}")] for epoch, mean in curve.items()]
+            step = -(-len(points) // MOST_POINTS)
+            found[name] = points[::-1][::step][::-1]  # the last one is always there
+        return found
 
 
 def gradient_ratio(term: Tensor, logits: Tensor, inside: Tensor, label: Tensor) -> Tensor:

@@ -25,8 +25,8 @@ ANCHOR_TEMPLATES = {"DescribableTextures": "a photo of a {}, a type of texture."
 
 declare_trainer(
     "KgCoOp",
-    N_CTX=integer(4, "context vectors, where no words are given", low=1, high=75),
-    CTX_INIT=text("a photo of a", "words to start from; empty: random vectors"),
+    N_CTX=integer(4, "number of context vectors if CTX_INIT is empty", low=1, high=75),
+    CTX_INIT=text("a photo of a", "initial words; empty: random vectors"),
     # As in the authors' code; the squared distance of their paper is twice that.
     W=number(8.0, "weight of 1 - cosine to the anchor", low=0),
     PREC=choice("fp16", PRECISIONS, "precision"),

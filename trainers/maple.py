@@ -28,7 +28,7 @@ from .cmp import CMP
 declare_trainer(
     "MaPLe",
     N_CTX=integer(2, "vectors in each layer", low=1, high=75),
-    CTX_INIT=text("a photo of a", "words that the first layer starts from; empty: random"),
+    CTX_INIT=text("a photo of a", "initial words of the first layer; empty: random"),
     PROMPT_DEPTH=integer(9, "layers with prompts; 1: only the input", low=1),
     PREC=choice("fp16", PRECISIONS, "precision"),
 )
@@ -38,7 +38,7 @@ class MultiModalPromptLearner(nn.Module):
     """Text vectors [M, d_t] for J layers and linear maps of them to the image tower's width.
 
     With words to start from (CTX_INIT), the first layer's vectors begin as the first M of them and
-    the other words stay where they are. All maps behind the first layer start alike.
+    the other words stay where they are. All maps after the first layer start alike.
     """
 
     def __init__(

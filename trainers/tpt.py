@@ -48,8 +48,8 @@ STEP = {"OPTIM.NAME": "adamw", "OPTIM.LR": 0.005, "OPTIM.WEIGHT_DECAY": 0.01}
 declare_trainer(
     "TPT",
     trains=False,
-    N_CTX=integer(4, "context vectors, where no words are given", low=1, high=75),
-    CTX_INIT=text("a photo of a", "words to start from; empty: a trained context (--model-dir)"),
+    N_CTX=integer(4, "number of context vectors if CTX_INIT is empty", low=1, high=75),
+    CTX_INIT=text("a photo of a", "initial words; empty: a trained context (--model-dir)"),
     VIEWS=integer(64, "views of each test image, the image itself included", low=1, high=1024),
     CONFIDENT=number(0.1, "share of the views that count", above=0, high=1),
     AUGMIX=several(

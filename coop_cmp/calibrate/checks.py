@@ -25,7 +25,7 @@ def check_logits(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np
 
 
 def check_values(name: str, values: np.ndarray, low: float, high: float, dims: int = 1) -> None:
-    """Refuse what a calibrator cannot have found: no numbers, or out of range."""
+    """Refuse values that no fit can give: not finite, or out of range."""
     is_number = np.issubdtype(values.dtype, np.floating) and values.ndim == dims
     if not is_number or not ((low <= values) & (values <= high)).all():
         raise UserError(f"{name} must be numbers from {low:g} to {high:g}")

@@ -100,7 +100,7 @@ def read_calibrator(path: str | Path) -> StoredCalibrator:
         path: The file, or the folder of the calibrated run that holds it.
 
     Raises:
-        UserError: There is none, or it is not whole.
+        UserError: There is none, or it is incomplete.
     """
     path = Path(path, CALIBRATOR_FILE) if Path(path).is_dir() else Path(path)
     if not path.exists():

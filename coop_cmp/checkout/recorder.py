@@ -27,7 +27,7 @@ class Recorder:
 
     Args:
         trainer: A built trainer.
-        name: What the results call it, which may be a twin that the checkout does not know.
+        name: What the results call it, which may be a variant that the checkout does not know.
 
     Raises:
         UserError: The output directory holds a run with other settings.

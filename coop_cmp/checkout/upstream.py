@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-# The classes whose objects upstream pickles behind a warm-up scheduler.
+# The classes whose objects upstream pickles with a warm-up scheduler.
 _PICKLED = {
     "torch.optim.lr_scheduler": ("CosineAnnealingLR", "MultiStepLR", "StepLR"),
     "torch.optim.adam": ("Adam",),

@@ -5,9 +5,9 @@ any other. The labels come from (--labels)
   val        the few-shot validation images (default): a test of the same model with TEST.SPLIT val
   map        the same, with a prior that holds the temperature near 1
   crossfit   shots held out in turn: trainings with DATASET.FOLD 1/4, 2/4, ... and TEST.SPLIT val
-  fixed:T    nowhere: the temperature is given
-sals and dac need no labels but tests of ZeroshotCLIP. What is needed is searched for by settings,
-not by names, below --output.
+  fixed:T    none: the temperature is given
+sals and dac need no labels but tests of ZeroshotCLIP. The runs that are needed are found by their
+settings below --output.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def _all_well(project: Project, runs: Sequence[Run], failures: Sequence[Failure]
     changed = [state for run in runs if run not in failed if (state := project.state(run)).reason]
     if changed:
         print(
-            f"\n{len(changed)} runs do not count: settings changed while the sweep went on. "
+            f"\n{len(changed)} runs do not count: settings changed while the sweep ran. "
             f"The first: {changed[0].reason}",
             file=sys.stderr,
         )
@@ -117,7 +117,7 @@ def _print_states(states: Mapping[Run, State]) -> None:
 def _print_time(runs: Sequence[Run], total: int, estimator: Estimator, side_by_side: int) -> None:
     """Print how many runs there are to do and how long that may take."""
     expected = estimator.total(Counter(map(kind_of, runs)), side_by_side)
-    left = "unknown, as nothing like it was run yet" if expected is None else duration(expected)
+    left = "unknown, no similar run has finished yet" if expected is None else duration(expected)
     print(f"{total} runs, {len(runs)} to do; time: {left}")
 
 
@@ -128,7 +128,7 @@ def _print_arrays(
     largest = queue.largest_array()
     if largest is None:
         largest = queue.DEFAULT_ARRAY
-        print(f"No Slurm here to ask: its default of {largest} jobs in an array is assumed.")
+        print(f"Slurm is not available: its default of {largest} jobs in an array is assumed.")
     arrays = plan(runs, estimator, settings.time_limit, per_job, largest)
     print(describe(arrays, settings.jobs, parameters(text)))
 

@@ -3,10 +3,10 @@
   coop-cmp lambda digits --shots 8
   coop-cmp lambda digits --shots 8 --trainers CoOp KgCoOp --lambdas 0.01 0.1
 
-Every weight is trained with every seed, tested on the few-shot validation part, and the one with
-the lowest mean error there is chosen, the method without the penalty being one of the candidates.
-The test set has no say; what it would have chosen is shown to tell how far the choice can be
-trusted: a validation part of a few images per class measures calibration only roughly.
+Each weight is trained with each seed and tested on the few-shot validation part. The weight with
+the lowest mean error is chosen; the method without the penalty is one of the candidates. The test
+set is not used. Its choice is shown for comparison, because a few validation images per class
+measure calibration only roughly.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def describe(method: Run, candidates: Sequence[Candidate], metric: str) -> str:
 
 
 def _doubt(chosen: Candidate, candidates: Sequence[Candidate], metric: str) -> str:
-    """Whether the choice can be told from no penalty on the images it was made on."""
+    """Whether the choice differs significantly from no penalty on the images it was made on."""
     plain = next((candidate for candidate in candidates if candidate.lam is None), chosen)
     if plain is chosen:
         return ""

@@ -1,4 +1,4 @@
-"""List the models that MODEL.BACKBONE.NAME takes, the way of their text towers, and their tags.
+"""List the models of MODEL.BACKBONE.NAME, how their text towers are encoded, and their tags.
 
 ``hf-hub:<repository>`` and ``local-dir:<folder>`` name any other model in open_clip's format.
 """

@@ -6,6 +6,7 @@ import argparse
 import time
 from pathlib import Path
 
+from coop_cmp.cli.images import ImageFiles
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
 from coop_cmp.report.page.build import build
@@ -31,7 +32,8 @@ def run(args: argparse.Namespace) -> int:
     if not runs:
         raise UserError(f"{args.output}: there are no complete runs below it")
     title = args.title or args.output.resolve().name
-    text = build(runs, title, problems, args.output, not args.no_intervals).encode()
+    images = ImageFiles()
+    text = build(runs, title, problems, args.output, not args.no_intervals, images).encode()
     path = args.to or args.output / "report.html"
     with atomic_write(path) as file:
         file.write(text)

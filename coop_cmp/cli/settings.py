@@ -9,6 +9,7 @@ import coop_cmp.runs.evaluator
 import coop_cmp.trainers  # noqa: F401 - importing these declares their settings
 from coop_cmp.config import SETTINGS
 from coop_cmp.config.describe import page
+from coop_cmp.errors import UserError, closest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,5 +21,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    print(page({key: s for key, s in SETTINGS.items() if key.startswith(args.key)}))
+    wanted = args.key.upper()
+    found = {key: setting for key, setting in SETTINGS.items() if key.startswith(wanted)}
+    if not found:
+        nodes = {key.rpartition(".")[0] for key in SETTINGS}
+        hint = closest(wanted, [*nodes, *SETTINGS])
+        raise UserError(f'no setting begins with "{args.key}"{hint}')
+    print(page(found))
     return 0

@@ -1,7 +1,7 @@
 """The paper's tables by name, ours beside the paper's.
 
 coop-cmp tables list                                  all names
-coop-cmp tables run domain_calibration_metrics        do the runs behind a table
+coop-cmp tables run domain_calibration_metrics        do the runs of a table
 coop-cmp tables show domain_calibration_metrics       print it
 coop-cmp tables embedded                              all tables in miniature, on a CPU
 """
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("list", help="the names of the tables")
-    run = verbs.add_parser("run", help="do the runs behind tables")
+    run = verbs.add_parser("run", help="do the runs of tables")
     show = verbs.add_parser("show", help="print tables")
     embedded = verbs.add_parser("embedded", help="run and show the miniatures")
     for verb in (run, show):
@@ -52,7 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--no-intervals", action="store_true", help="omit confidence intervals, which is faster"
         )
         verb.add_argument(
-            "--holm", action="store_true", help="correct significance for all of a table"
+            "--holm",
+            action="store_true",
+            help="correct significance for multiple comparisons (Holm)",
         )
     show.add_argument("--picture", type=Path, metavar="FILE", help="draw accuracy against ECE")
     show.add_argument("--format", choices=FORMATS, default="text", help="format (%(default)s)")

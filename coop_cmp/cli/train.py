@@ -1,9 +1,9 @@
-"""Train and test a method, with CoOp's command line.
+r"""Train and test a method, with CoOp's command line.
 
   coop-cmp train --trainer CoOp_CMP --dataset-config-file configs/datasets/digits.yaml \
     --config-file configs/trainers/CoOp/glyph.yaml --output-dir out DATASET.NUM_SHOTS 4
 
-A configs/... that the current folder has not is the one that comes with coop-cmp.
+A configs/... file that is not in the current folder is taken from coop-cmp.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def find_config(path: str) -> str:
-    """Return the path of a config file, which may be one that comes with coop-cmp."""
+    """Return the path of a config file, which may be one of coop-cmp's own."""
     ours = CONFIGS.parent / path
     is_missing = Path(path).parts[:1] == (CONFIGS.name,) and not Path(path).exists()
     is_ours = is_missing and (ours.is_file() or not Path(path).parent.is_dir())
@@ -103,7 +103,7 @@ def setup_cfg(args: argparse.Namespace) -> CfgNode:
     if args.seed is not None:
         given["SEED"] = args.seed
     if args.eval_only and not args.output_dir:
-        given["OUTPUT_DIR"] = ""  # a test that names no place only prints
+        given["OUTPUT_DIR"] = ""  # without an output directory a test only prints
     if args.no_feature_store:
         given["MODEL.FEATURE_STORE"] = ""
     options = pairs(args.opts)
@@ -129,7 +129,9 @@ def check_names(cfg: CfgNode) -> None:
     ):
         known = registry.registered_names()
         if not name:
-            plain = sorted(n for n in known if split_trainer(n)[1] is None)  # not all their twins
+            plain = sorted(
+                n for n in known if split_trainer(n)[1] is None
+            )  # not all their variants
             raise UserError(f"no {what} given ({option}); there are: {', '.join(plain)}")
         if name not in known:
             raise UserError(f'unknown {what} "{name}" ({option}){closest(name, known)}')

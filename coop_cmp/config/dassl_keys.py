@@ -41,7 +41,7 @@ _any_text = text("", "")
 DASSL_KEYS = declare(
     "",
     VERSION=integer(1, "version of the settings' layout", free=True),
-    OUTPUT_DIR=text("./output", "where the log, the checkpoints and the results go", free=True),
+    OUTPUT_DIR=text("./output", "directory of the log, the checkpoints and the results", free=True),
     RESUME=text("", "directory of a run to continue", free=True),
     SEED=integer(-1, "seed of a deterministic run; -1: none", low=0, high=2**32 - 1, also=(-1,)),
     USE_CUDA=flag(True, "use a GPU if DEVICE is empty and there is one", free=True),
@@ -172,7 +172,7 @@ DASSL_KEYS |= declare(
 )
 DASSL_KEYS |= declare(
     "TEST",
-    EVALUATOR=text("CalibrationEvaluator", "what computes and stores the results"),
+    EVALUATOR=text("CalibrationEvaluator", "evaluator that computes and stores the results"),
     PER_CLASS_RESULT=flag(False, "print the accuracy of every class", free=True),
     COMPUTE_CMAT=flag(False, "store the confusion matrix", free=True),
     NO_TEST=flag(False, "train only"),

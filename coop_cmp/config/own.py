@@ -16,7 +16,7 @@ declare(
     LOGGER=several(
         ("tensorboard",),
         choice("tensorboard", ("tensorboard", "wandb"), ""),
-        "where training can be followed and runs compared",
+        "loggers of scalars, settings and results",
         free=True,
     ),
 )
@@ -25,7 +25,7 @@ declare(
     RESIZE_MODE=choice(
         "shortest",
         ("shortest", "squash"),
-        "test images: scale the shorter side and crop, or scale both sides",
+        "resizing of test images: scale the shorter side and crop, or scale both sides",
     ),
     UPRIGHT=flag(
         False,
@@ -35,8 +35,8 @@ declare(
     VIEW_SEED=choice(
         "image",
         ("image", "stream"),
-        "random views depend on seed, epoch and image alone; stream: on all that drew random "
-        "numbers before, as in Dassl and in every run without a seed",
+        "source of random views: seed, epoch and image alone; or the stream of random numbers, as "
+        "in Dassl and in every run without a seed",
     ),
     SHARED_VIEWS=flag(
         False, "encode the views of an epoch once for all runs with the same seed and transforms"
@@ -47,12 +47,15 @@ declare(
     SUBSAMPLE_CLASSES=choice(
         "all", ("all", "base", "new"), "all classes, or the first or second half of them"
     ),
-    FOLD=text("", "such as 1/4: hold out the first quarter of the shots as validation images"),
-    ALLOW_NEW_SPLIT=flag(False, "make a split where the published file is missing"),
+    FOLD=text(
+        "",
+        "shots held out as validation images, such as 1/4 for the first quarter",
+    ),
+    ALLOW_NEW_SPLIT=flag(False, "make a split if the published file is missing"),
     TEMPLATE=text("", "the prompt; empty: the one in coop_cmp/clip/prompts.py", is_template=True),
     CLASSNAMES=several((), text("", ""), "names of an image folder's classes, in their order"),
     TITLE=text("", "the data set's name in tables and pages; empty: DATASET.NAME"),
-    CONTENT=text("", "digest of an image folder's images and split, which make it what it is"),
+    CONTENT=text("", "digest of an image folder's images and split, set automatically"),
 )
 declare(
     "DATALOADER",
@@ -68,7 +71,9 @@ declare(
 declare(
     "MODEL",
     TEXT_ENCODER=choice(
-        "shared", ("shared", "naive"), "naive: every token of every class, as CoOp does"
+        "shared",
+        ("shared", "naive"),
+        "text encoder: without redundant tokens, or every token of every class as CoOp",
     ),
     TEXT_BUDGET_MB=integer(
         0,
@@ -83,7 +88,7 @@ declare(
         "mode of torch.compile for the text tower; reduce-overhead: CUDA graphs; empty: none",
     ),
     FEATURE_STORE=text(
-        "auto", "a folder; auto: in the user's cache; empty: no stored features", free=True
+        "auto", "folder of stored image features; auto: in the user's cache; empty: none", free=True
     ),
     FEATURE_STORE_MB=integer(
         10000,
@@ -100,12 +105,14 @@ declare(
         "itself, for models with a logit bias such as SigLIP",
     ),
     LEARNABLE_DTYPE=choice(
-        "fp32", ("fp32", "model"), "under fp16, model keeps prompts in fp16 as CoOp does"
+        "fp32",
+        ("fp32", "model"),
+        "precision of prompts under fp16; model: that of the model, as CoOp",
     ),
 )
 declare(
     "MODEL.BACKBONE",
-    WEIGHTS=text("", "an open_clip tag or a file; empty: bundled, else openai"),
+    WEIGHTS=text("", "weights: an open_clip tag or a file; empty: bundled, else openai"),
 )
 declare(
     "OPTIM",
@@ -117,5 +124,5 @@ declare(
 declare(
     "TEST",
     N_BINS=integer(10, "bins of the calibration errors", low=1, high=10000),
-    BIN_CLOSED=choice("right", ("right", "left"), "the end of a bin that belongs to it"),
+    BIN_CLOSED=choice("right", ("right", "left"), "closed end of a bin"),
 )

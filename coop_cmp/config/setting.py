@@ -11,7 +11,7 @@ from typing import Any
 
 from coop_cmp.errors import closest
 
-_BRACE = "a brace that is no place is written {{ or }}"
+_BRACE = "write {{ or }} for a literal brace"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,8 @@ class Setting:
             count = "a list" if self.length is None else f"a list of {self.length}"
             return f"{count}, each {self.each.expected}"
         if self.choices:
-            return " or ".join([", ".join(self.choices[:-1]), self.choices[-1]])
+            words = [choice or "empty" for choice in self.choices]
+            return " or ".join([", ".join(words[:-1]), words[-1]])
         template = 'a prompt with one {} for the class name, such as "a photo of a {}."'
         return template if self.is_template else "text"
 

@@ -82,7 +82,7 @@ class AugMix:
 
     The weights of the chains are drawn from Dirichlet(1, 1, 1) and the share of the image itself
     from Beta(1, 1); a chain has one to three operations. All weights sum to 1, so that it makes no
-    difference whether pixels are normalised before the mixing, as published, or behind it.
+    difference whether pixels are normalised before the mixing, as published, or after it.
     """
 
     def __call__(self, image: Image.Image) -> Tensor:

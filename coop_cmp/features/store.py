@@ -238,7 +238,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def folder_problem(folder: Path) -> str:
-    """Say why a folder is not the user's own, in which nobody else can write; empty if it is."""
+    """Say why a folder is not private to the user; empty if it is."""
     try:
         status = folder.stat()
     except OSError:

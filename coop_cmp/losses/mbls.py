@@ -16,7 +16,7 @@ def mbls_loss(logits: Tensor, labels: Tensor, margin: float = 10.0) -> Tensor:
         logits: Shape [N, C], scaled: the margin is in their units, so 10 means less for CLIP, whose
             logits are 100 times a cosine, than for the networks of the paper.
         labels: Shape [N]; the term does not depend on them.
-        margin: The distance to the largest logit that costs nothing.
+        margin: The distance to the largest logit without a penalty.
     """
     check_number("margin", margin)
     logits, _ = wide(logits, labels)

@@ -18,8 +18,12 @@ Need = Literal["zero_shot_logits", "text_features"]
 declare(
     "TRAINER.CMP",
     LAMBDA=number(0.01, "weight of the penalty", low=0),
-    FORM=choice("ratio", ("ratio", "log"), "of equation 2, or of the boundedness proof"),
-    EPS=number(1e-10, "added to the sum of the competitors' probabilities", above=0),
+    FORM=choice(
+        "ratio",
+        ("ratio", "log"),
+        'form of the penalty: equation 2 ("ratio") or the boundedness proof ("log")',
+    ),
+    EPS=number(1e-10, "constant added to the sum of the competitors' probabilities", above=0),
 )
 declare("TRAINER.LS", LAMBDA=number(0.05, "share of the target for all classes", low=0, high=1))
 declare("TRAINER.FOCAL", GAMMA=number(3.0, "exponent; 0 is cross-entropy", low=0))
@@ -27,20 +31,20 @@ declare(
     "TRAINER.FLSD",
     GAMMA=number(3.0, "exponent of samples whose probability reaches the threshold", low=0),
     GAMMA_UNSURE=number(5.0, "exponent of all others", low=0),
-    THRESHOLD=number(0.2, "of the true class's probability", low=0, high=1),
+    THRESHOLD=number(0.2, "threshold of the true class's probability", low=0, high=1),
 )
 declare("TRAINER.ECP", LAMBDA=number(0.1, "weight of the entropy", low=0))
 declare(
     "TRAINER.MBLS",
     LAMBDA=number(0.1, "weight of the distances", low=0),
-    MARGIN=number(10.0, "distance to the largest logit that costs nothing", low=0),
+    MARGIN=number(10.0, "distance to the largest logit without a penalty", low=0),
 )
 declare("TRAINER.MDCA", LAMBDA=number(1.0, "weight of the term", low=0))
 declare("TRAINER.DCA", LAMBDA=number(1.0, "weight of the term", low=0))
 declare(
     "TRAINER.MMCE",
     LAMBDA=number(2.0, "weight of the term", low=0),
-    WIDTH=number(0.4, "of the kernel", above=0),
+    WIDTH=number(0.4, "width of the kernel", above=0),
 )
 declare("TRAINER.ZSPENALTY", LAMBDA=number(10.0, "weight of the distances", low=0))
 declare(

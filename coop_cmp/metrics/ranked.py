@@ -1,4 +1,4 @@
-"""What needs no bins but the samples in order of confidence: risk and coverage, smooth ECE."""
+"""Metrics of the samples in order of confidence, without bins: risk and coverage, smooth ECE."""
 
 from __future__ import annotations
 

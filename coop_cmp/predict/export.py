@@ -1,4 +1,4 @@
-"""Take a trained model elsewhere: a file that open_clip alone can use."""
+"""Export a trained model to a file that open_clip alone can use."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def load(
         return Predictor(trainer, stored.calibrator)
     zero_shot = make(stored.zero_shot)
     if zero_shot.weights["digest"] != stored.zero_shot_weights:
-        raise UserError("the calibrator takes logits of other weights than those that are there")
+        raise UserError("the calibrator needs logits of other weights than those found")
     return Predictor(trainer, stored.calibrator, zero_shot)
 
 
@@ -252,8 +252,8 @@ def _refuse_other(folder: Path, trainer: Any) -> None:
     record, facts = read_results(path), trainer.facts()
     if record["weights"].get("digest") != facts["weights"]["digest"]:
         raise UserError(
-            f"{path} is of other weights of {trainer.cfg.MODEL.BACKBONE.NAME} than those that are "
-            "there now"
+            f"{path} was made with other weights of {trainer.cfg.MODEL.BACKBONE.NAME} than those "
+            "found now"
         )
     if record["checkpoint"] != facts["checkpoint"]:
         raise UserError(f"{path} is of another model than the one beside it; do the run again")

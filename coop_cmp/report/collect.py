@@ -27,7 +27,7 @@ class Value:
     Args:
         by_seed: the value of each seed for which all data sets are done.
         missing: runs that are not done.
-        baseline_missing: runs of a twin's baseline that are not done, without which there is no
+        baseline_missing: runs of a variant's baseline that are not done, without which there is no
             change or one over fewer seeds.
         change: the difference to the baseline over the seeds that both have, None without one.
         fit: what a term did in training, see ``FIT``; empty without one.
@@ -102,19 +102,19 @@ class Collector:
         if cell.baseline is None:
             return value
         theirs = self._by_seed(cell.baseline)
-        common = [
-            zip(rows, theirs[seed], strict=True) for seed, rows in ours.items() if seed in theirs
+        pairs = [
+            pair
+            for seed, rows in ours.items()
+            if seed in theirs
+            for pair in zip(rows, theirs[seed], strict=True)
         ]
-        pairs = [pair for found in common for pair in found]
         try:
             change = self.comparer.compare(pairs, cell.metric)
         except UserError as error:
             problems[f"no interval: {error}"] = None
             change = Comparer(intervals=False).compare(pairs, cell.metric)
-        missing, fit = (
-            self._missing(cell.baseline),
-            fit_of(row for rows in ours.values() for row in rows),
-        )
+        fit = fit_of(row for rows in ours.values() for row in rows)
+        missing = self._missing(cell.baseline)
         return replace(value, baseline_missing=missing, change=change, fit=fit)
 
     def _missing(self, cell: Cell) -> tuple[Run, ...]:

@@ -45,7 +45,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     **{label: (name,) for label, name in (ELEVEN | TARGETS).items()},
     **dict(zip(AVERAGES, (tuple(ELEVEN.values()), tuple(TARGETS.values())), strict=True)),
 }
-"""Our data sets behind each of the paper's column heads."""
+"""Our data sets for each of the paper's column heads."""
 
 TITLES = {
     "calibration_metrics": "Average over the eleven data sets",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,15 +109,22 @@ def figure_one(without: Group, with_penalty: Group, class_index: int = 0) -> Fig
     return _finished(figure, runs[0].heading, _small_print(runs), legend=False)
 
 
-def curve_figure(runs: list[Group], over: str, heading: str) -> Figure | None:
-    """Accuracy and ECE over ``"lambda"`` or ``"shots"``, or None with fewer than two values."""
+def curve_figure(
+    runs: list[Group], over: str, heading: str, methods: Sequence[str] = ()
+) -> Figure | None:
+    """Accuracy and ECE over ``"lambda"`` or ``"shots"``, or None with fewer than two values.
+
+    Args:
+        methods: All methods that are drawn anywhere, whose places are their colours; those of the
+            runs by default.
+    """
     levels = sorted(level for level in {run.level(over) for run in runs} if level is not None)
     if len(levels) < 2:
         return None
     figure = Figure((PAGE, 3.2), layout="constrained")
-    methods = list(dict.fromkeys(run.method for run in runs))
+    methods = methods or sorted({run.method for run in runs})
     names = _curve_names(runs, over)
-    variants: dict[str, list[str]] = {method: [] for method in methods}
+    variants: dict[str, list[str]] = {run.method: [] for run in runs}
     for run, name in zip(runs, names, strict=True):
         variants[run.method] += [] if name in variants[run.method] else [name]
     for axis, key in zip(figure.subplots(1, 2), ("accuracy", "ece"), strict=True):
@@ -188,13 +195,14 @@ def draw_all(
         save(class_figure(group), f"{stem}_classes")
         if (index := classes.get(id(group))) is not None:
             save(figure_one(group[0], group[1], index), f"{stem}_figure1")
+    methods = sorted({run.method for run in runs})
     for over, shared in (("lambda", -1), ("shots", -2)):
         families: dict[Any, list[Group]] = {}
         for run in sorted(runs, key=lambda run: run.variant):
             if run.row and (over == "lambda" or run.lam in (None, DEFAULT_LAMBDA)):
                 families.setdefault(run.setting[:shared], []).append(run)
         for setting, family in families.items():
-            if (figure := curve_figure(family, over, ", ".join(setting))) is not None:
+            if (figure := curve_figure(family, over, ", ".join(setting), methods)) is not None:
                 save(figure, file_stem(*setting, over))
 
 

@@ -207,7 +207,7 @@ def paired(groups: list[Group]) -> list[list[Group]]:
     """Return each baseline with one of its CMP variants; what has no partner, alone.
 
     Of several variants the one with the default lambda is taken, or else the smallest. Two files
-    without records are a pair as well, for whoever gives just two means to compare them.
+    without records are a pair as well.
     """
     if len(groups) == 2 and not any(group.row for group in groups):
         return [groups]

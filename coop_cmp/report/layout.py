@@ -100,7 +100,7 @@ class Table:
     def runs(self) -> list[Run]:
         """All runs it is made of, each once, a training before its evaluations.
 
-        A twin's baseline is among them: the difference between the two is what a table is for.
+        The baseline of a variant is among them: tables are for their difference.
         """
         needed: list[Run] = []
         for cell in self.cells():

@@ -25,9 +25,10 @@ OVER: dict[str, Any] = {"facecolor": "#fdae6b", "edgecolor": "#a63603", "hatch":
 UNDER: dict[str, Any] = {"facecolor": "#31688e", "edgecolor": "#e8f1fa", "hatch": "...."}
 CORRECT: dict[str, Any] = {"facecolor": "#3182bd", "edgecolor": "#08306b"}
 WRONG: dict[str, Any] = {"facecolor": "#fec44f", "edgecolor": "#7f3b08", "hatch": "////"}
-LINES = ["#08519c", "#d94801", "#238b45", "#6a51a3", "#636363", "#e7298a", "#b8860b"]
+# A method has the colour, and its variants have the symbols, that the page gives them (charts.js).
+LINES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#999999"]
 DASHES = ["-", "--", "-.", ":"]
-MARKERS = "osD^vP*"
+MARKERS = "oDs^P*Xp"
 
 
 def draw_reliability(axes: Axes, bins: ReliabilityBins) -> None:
@@ -206,6 +207,9 @@ def draw_curves(axes: Axes, curves: Sequence[Curve], levels: Sequence[float]) ->
             "color": LINES[curve.colour % len(LINES)],
             "linestyle": DASHES[curve.variant % len(DASHES)],
             "linewidth": 1.2,
+            "marker": MARKERS[curve.variant % len(MARKERS)],
+            "markersize": 4,
+            "markerfacecolor": "white" if curve.variant % 2 else None,
             "label": curve.name,
         }
         if None in curve.points:
@@ -218,9 +222,6 @@ def draw_curves(axes: Axes, curves: Sequence[Curve], levels: Sequence[float]) ->
             [float(value.mean()) for value in values],
             # The sample deviation, as in the tables; one seed has none.
             [float(value.std()) if len(value) > 1 else 0.0 for value in values],
-            marker=MARKERS[(curve.colour + curve.variant) % len(MARKERS)],
-            markersize=4,
-            markerfacecolor="white" if curve.variant % 2 else None,
             capsize=2,
             **look,
         )

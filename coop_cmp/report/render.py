@@ -29,6 +29,7 @@ SCRIPT = "bash scripts/tables.sh"
 _TABULATE = {"text": "simple", "markdown": "github", "latex": "latex_raw"}
 _HEADS = {"text": "{}", "markdown": "### {}", "latex": "\\subsection*{{{}}}"}
 _SUBHEADS = {"text": "{}", "markdown": "**{}**", "latex": "\\paragraph{{{}}}"}
+_LATEX = str.maketrans({"&": r"\&", "_": r"\_", "%": r"\%", "#": r"\#", "±": r"$\pm$"})
 _STRONG = {"text": "{} *", "markdown": "**{}**", "latex": "\\textbf{{{}}}"}
 
 
@@ -65,12 +66,12 @@ class Renderer:
         if self.commands and self.form != "latex":  # no place for commands in a paper
             lines = [f"[{number}] {command}" for command, number in self.commands.items()]
             everything = f"all: {self._run()}"
-            parts += ["What is missing is filled by", self._list([*lines, everything])]
+            parts += ["Commands for the missing cells", self._list([*lines, everything])]
         return "\n\n".join(parts) + "\n"
 
     @cached_property
     def commands(self) -> dict[str, int]:
-        """The commands that do the missing runs, a twin's baseline included, numbered from 1."""
+        """The commands that do the missing runs, a variant's baseline included, numbered from 1."""
         values = [self.values[cell] for cell in self.table.cells()]
         runs = [part for value in values for part in (value.missing, value.baseline_missing)]
         found = dict.fromkeys(self._command(missing) for missing in runs if missing)
@@ -190,17 +191,7 @@ class Renderer:
         return "\n".join(f"- {line}" for line in lines)
 
     def _escape(self, text: str) -> str:
-        if self.form != "latex":
-            return text
-        for plain, escaped in (
-            ("&", "\\&"),
-            ("_", "\\_"),
-            ("%", "\\%"),
-            ("#", "\\#"),
-            ("±", "$\\pm$"),
-        ):
-            text = text.replace(plain, escaped)
-        return text
+        return text.translate(_LATEX) if self.form == "latex" else text
 
     def _csv(self) -> str:
         """One line per cell, in percent, for other programs."""

@@ -33,7 +33,7 @@ class Point:
     Attributes:
         arms: How far the intervals reach [2, 2]: of accuracy and ECE, below and above; zeros for
             the method that the others change.
-        holds: Whether a change there, of any metric, can be told from chance.
+        holds: Whether a change there, of any metric, is significant.
     """
 
     name: str

@@ -19,9 +19,9 @@ _IMPORTED = time.time()
 
 
 def seconds_since_start() -> float:
-    """Since the process began, or where the system does not tell, since this was imported."""
+    """Since the process began; if the system does not say, since this was imported."""
     try:
-        # Behind the name, which may hold spaces and brackets, the 20th word is the start in ticks.
+        # After the name, which may hold spaces and brackets, the 20th word is the start in ticks.
         words = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         uptime = float(Path("/proc/uptime").read_text().split()[0])
         return uptime - int(words[19]) / os.sysconf("SC_CLK_TCK")
@@ -33,7 +33,7 @@ def machine(device: Any = None, precision: str | None = None) -> dict[str, Any]:
     """Where a run was made: host, device, its name and precision, threads and peak memory in MB.
 
     Args:
-        device: A ``torch.device``; None where nobody knows.
+        device: A ``torch.device``; None if it is unknown.
     """
     import torch
 

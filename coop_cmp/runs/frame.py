@@ -32,7 +32,7 @@ LABELS = (
     "split",
     "seed",
 )
-"""The columns that name a run for people; the settings behind them stand further right."""
+"""The columns that name a run for people; the settings are further right."""
 
 
 def find_results(output: str | os.PathLike[str]) -> Iterator[Path]:
@@ -143,7 +143,8 @@ def row_of(run: StoredRun) -> dict[str, Any]:
         **run.metrics(),
     }
     for part in ("weights", "sizes", "fit", "files", "seconds", "machine", "versions"):
-        row |= {f"{part}.{name}": value for name, value in record.get(part, {}).items()}
+        found = record.get(part, {}).items()
+        row |= {f"{part}.{name}": value for name, value in found if not isinstance(value, dict)}
     return row | dict(settings)
 
 

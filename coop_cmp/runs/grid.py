@@ -15,7 +15,7 @@ from coop_cmp.files import read_yaml
 from coop_cmp.runs.run import DEFAULT_FORM, DEFAULT_LAMBDA, Run, is_twin, is_zero_shot
 
 TAG = r"[A-Za-z0-9][A-Za-z0-9.+-]*"
-# What names of directories end with for other reasons.
+# Suffixes that have another meaning in the names of directories.
 SUFFIXES = r"\d+shots|lambda.*|from|base|new|val|ratio|log"
 
 _AXES = {

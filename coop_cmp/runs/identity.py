@@ -197,7 +197,7 @@ def read_identity(directory: str | Path) -> Identity | None:
     """The identity of the run in a directory; None if it holds no run.
 
     Raises:
-        UserError: There is something, but nobody can tell of which settings.
+        UserError: There is a record, but its settings are unknown.
     """
     path = Path(directory, RUN_FILE)
     if not path.exists():
@@ -209,7 +209,7 @@ def read_identity(directory: str | Path) -> Identity | None:
 
 
 def read_command(directory: str | Path) -> list[str]:
-    """Return the words of the command that began the run in a directory; none if nobody knows."""
+    """Return the words of the command that began the run in a directory; none if it is unknown."""
     try:
         words = json.loads(read_file(Path(directory, RUN_FILE)).decode("utf-8"))["command"]
         return [str(word) for word in words]

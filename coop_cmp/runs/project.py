@@ -79,7 +79,7 @@ class Project:
         return own if own.is_file() and not ours.is_file() else ours
 
     def trainer_config(self, trainer: str, backbone: str) -> Path | None:
-        """The method's config, ``clip.yaml``; a twin uses its baseline's.
+        """The method's config, ``clip.yaml``; a variant uses its baseline's.
 
         A backbone may have a file of its own, and ResNets one of all of them, where a method needs
         other settings there. A method without files uses those of the one whose node it shares, as

@@ -63,7 +63,7 @@ REQUIRED = (*(f"metrics.{name}" for name in REQUIRED_METRICS), "seconds.total", 
 SMALL = 2**28  # bytes unpacked that any npz file may have; beyond, MOST_TIMES its own size
 MOST_TIMES = 20
 SLACK = 1e-3  # of a metric's bounds: rounding may carry a value just past them
-# Without these nobody could say which run it is.
+# These identify a run for people.
 LABELS = ("TRAINER.NAME", "DATASET.NAME", "MODEL.BACKBONE.NAME", "SEED", "TEST.SPLIT")
 
 
@@ -97,7 +97,7 @@ class Outcomes:
     """What a model said about each of N test images, in a few numbers.
 
     Attributes:
-        images: Who the image is, a number made of its name, uint64 [N].
+        images: Image IDs (hashes of the files' names), uint64 [N].
         labels: int32 [N].
         predicted: The class with the largest probability, int32 [N].
         confidence: Its probability, float64 [N].
@@ -132,7 +132,7 @@ _OUTCOME_TYPES = {
 
 
 def image_numbers(names: Sequence[str]) -> np.ndarray:
-    """A number for each image from its name alone, so that test sets can share images [N]."""
+    """Return an ID for each image, a hash of its name, so that test sets can share images [N]."""
     digests = [_image_number(name) for name in names]
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
@@ -257,10 +257,10 @@ def read_outcomes(path: str | os.PathLike[str], digest: str | None = None) -> Ou
     sizes = {arrays[name].shape for name in _OUTCOME_TYPES if name in arrays}
     right = [arrays[k].dtype == t for k, t in _OUTCOME_TYPES.items() if k in arrays]
     if len(right) < len(_OUTCOME_TYPES) or not all(right) or len(sizes) > 1:
-        raise UserError(f"{path}: not the outcomes of a run; do it again")
+        raise UserError(f"{path}: not the outcomes of a run; do the run again")
     outcomes = Outcomes(**{name: arrays[name] for name in _OUTCOME_TYPES})
     if outcomes.labels.ndim != 1 or not outcomes.labels.size:
-        raise UserError(f"{path}: not the outcomes of a run, without any image; do it again")
+        raise UserError(f"{path}: not the outcomes of a run, without any image; do the run again")
     for name, most in (("labels", np.inf), ("predicted", np.inf), ("confidence", 1), ("nll", 1e9)):
         values = arrays[name]
         if name == "nll" and np.isnan(values).all():

@@ -195,7 +195,7 @@ class Launcher:
             self._give_up(Failure(run, f"its settings changed while it ran; {state.reason}"))
             return
         if state.results is None:
-            self._end(slot, state.reason or "ended well but left no results.json", retry=True)
+            self._end(slot, state.reason or "exited with 0 but left no results.json", retry=True)
             return
         self.strikes[attempt.device].clear()
         self.progress.estimator.add(run, attempt.seconds)

@@ -48,7 +48,7 @@ class Process(Protocol):
 
 
 class ForkedProcess:
-    """A Python program in a fork of this process, which has the slow imports behind it already."""
+    """A Python program in a fork of this process, which has done the slow imports already."""
 
     def __init__(self, call: Sequence[str], environment: Mapping[str, str], log: BinaryIO):
         self.returncode: int | None = None

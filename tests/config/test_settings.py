@@ -12,6 +12,7 @@ from dassl.data.samplers import build_sampler
 from dassl.data.transforms import AVAI_CHOICES, INTERPOLATION_MODES
 
 import coop_cmp.trainers  # noqa: F401  (declares the methods)
+from coop_cmp import cli
 from coop_cmp.config import (
     METHODS,
     SETTINGS,
@@ -83,6 +84,8 @@ def test_the_settings_are_shown_as_a_table() -> None:
     )
     assert done.stdout.strip(), done.stderr
     assert "TRAINER.PRODA.ALPHA" in done.stdout
+    with pytest.raises(UserError, match='no setting begins with "OPTM"; did you mean "OPTIM"'):
+        cli.dispatch(["settings", "OPTM"])
     assert page({"SEED": SETTINGS["SEED"]}).splitlines()[2] == (
         "| `SEED` | `-1` | seed of a deterministic run; -1: none "
         "(a whole number from 0 to 4294967295 or -1) |"

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from importlib.resources import files
 from itertools import combinations
 from pathlib import Path
 
@@ -273,8 +274,8 @@ def test_a_whole_output_directory_is_drawn_into_png_svg_and_pdf(tmp_path, capsys
         for kind in ("reliability", "confidence", "risk_coverage", "classes", "figure1")
     }
     stems.add("Digits_GlyphCLIP_4shots_lambda")
-    files = sorted(p.name for p in (tmp_path / "figures").iterdir())
-    assert files == sorted(f"{stem}.{suffix}" for stem in stems for suffix in ("png", "svg", "pdf"))
+    names = sorted(p.name for p in (tmp_path / "figures").iterdir())
+    assert names == sorted(f"{stem}.{suffix}" for stem in stems for suffix in ("png", "svg", "pdf"))
     for path in (tmp_path / "figures").iterdir():
         if path.suffix == ".png":
             assert path.read_bytes().startswith(b"\x89PNG")
@@ -404,12 +405,27 @@ def test_no_two_curves_of_a_figure_look_the_same(tmp_path):
     assert len(looks) == len(lines) == 7
 
 
+def test_lines_without_lambda_differ_however_many_there_are(tmp_path):
+    terms = ("", "_MMCE", "_MDCA", "_LS", "_ECP", "_DCA")
+    runs = [made_run(tmp_path, trainer=f"CoOp{term}") for term in terms]
+    runs += [made_run(tmp_path, trainer="CoOp_CMP", penalty=lam) for lam in (0.1, 0.5)]
+    axes = figures.curve_figure(alone(*runs), "lambda", "Digits").axes[0]
+    lines = [line for line in axes.lines if line.get_label() in {g.variant for g in alone(*runs)}]
+    looks = {(line.get_linestyle(), line.get_marker()) for line in lines}
+    assert len(looks) == len(lines) == len(terms)
+
+
+def test_figures_and_page_give_methods_the_same_colours():
+    text = files("coop_cmp.report.page").joinpath("charts.js").read_text(encoding="utf-8")
+    colours = re.search(r"const COLOURS = \[(.*?)\]", text, re.DOTALL)[1]
+    assert re.findall(r'"(#\w+)"', colours) == plots.LINES
+
+
 def test_a_pdf_holds_truetype_fonts_and_names_are_no_mathematics(tmp_path, pair):
-    name = "$x_{$ & λ = 2"
-    made_run(tmp_path / "odd", DATASET_NAME=name)
+    made_run(tmp_path / "odd", DATASET_NAME="$x_{$ & λ = 2")
     assert main([str(tmp_path / "odd"), "--formats", "pdf", "svg"]) == 0
-    files = list((tmp_path / "odd/figures").iterdir())
-    assert all(re.fullmatch(r"[A-Za-z0-9._-]+", file.name) for file in files), files
+    names = [file.name for file in (tmp_path / "odd/figures").iterdir()]
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+", name) for name in names), names
     for file in tmp_path.glob("odd/figures/*.pdf"):
         content = file.read_bytes()
         assert b"/Type3" not in content

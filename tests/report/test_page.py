@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import base64
 import gzip
+import io
 import json
 import shlex
+from pathlib import Path
 from statistics import mean
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from coop_cmp.errors import UserError
 from coop_cmp.report.groups import grouped
 from coop_cmp.report.page.build import SCRIPTS, build, packed
-from coop_cmp.report.page.details import TEMPERATURES, at_temperatures, class_gaps, pictures
+from coop_cmp.report.page.details import (
+    TEMPERATURES,
+    at_temperatures,
+    class_gaps,
+    pictures,
+    training,
+)
 from coop_cmp.report.page.missing import find_missing, last_words, missing_seeds
 from coop_cmp.report.page.records import mixtures, warnings
 from coop_cmp.report.page.rows import rows_of
@@ -29,6 +38,7 @@ from coop_cmp.runs import (
 )
 from coop_cmp.runs.frame import find_runs
 from coop_cmp.runs.identity import read_command
+from coop_cmp.runs.stored import StoredRun
 from tests.commands import command
 from tests.made_runs import SETTINGS
 from tests.page_runs import CLASSES, NASTY, settings_of, store_many, store_run
@@ -113,7 +123,7 @@ def test_far_apart_logits_stay_finite_at_any_temperature():
 
 def test_the_middle_temperature_gives_the_numbers_of_the_frame(rows):
     row = find(rows, trainer="CoOp", shots=8)
-    cooled = pictures(row.group)["temperatures"]
+    cooled = pictures(row.group, {})["temperatures"]
     middle = cooled["temperature"].index(1)
     assert cooled["ece"][middle] == pytest.approx(row.values["ece"].estimate, abs=1e-6)
     assert cooled["nll"][middle] == pytest.approx(row.values["nll"].estimate, abs=1e-5)
@@ -133,16 +143,49 @@ def test_class_gaps_are_of_the_predictions_of_each_class(rows):
     assert bee["accuracy"] == pytest.approx(float(samples.correct[chosen].mean()), abs=1e-4)
 
 
+def test_the_most_confident_mistakes_are_those_of_readable_images(rows, tmp_path):
+    group = find(rows, trainer="CoOp", shots=4, dataset="Digits", classes="all").group
+    by_image = {}
+    for run in group.runs:
+        said = run.outcomes
+        for number, label, predicted, sure in zip(
+            said.images.tolist(), said.labels, said.predicted, said.confidence, strict=True
+        ):
+            if label != predicted:
+                by_image[number] = max((sure, label, predicted), by_image.get(number, (0, 0, 0)))
+    first, second, third = sorted(by_image, key=lambda number: -by_image[number][0])[:3]
+    Image.new("RGB", (300, 100), "red").save(tmp_path / "red.png")
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    names = {first: "red.png", second: "broken.png", third: "red.png"}
+    found = pictures(group, {k: str(tmp_path / v) for k, v in names.items()})["mistakes"]
+    assert [one["confidence"] for one in found] == [
+        round(by_image[number][0], 4) for number in (first, third)
+    ]
+    assert found[0]["label"] == CLASSES[by_image[first][1]]
+    assert found[0]["predicted"] == CLASSES[by_image[first][2]]
+    content = base64.b64decode(found[0]["picture"].removeprefix("data:image/jpeg;base64,"))
+    with Image.open(io.BytesIO(content)) as small:
+        assert small.size == (96, 32)
+
+
+def test_training_curves_are_means_over_the_seeds_and_the_epochs_of_all():
+    first = {"loss": [[1, 4.0], [2, 2.0]], "acc": [[1, 50.0]]}
+    records = [{"fit": {"curves": curves}} for curves in (first, {"loss": [[2, 1.0]]})]
+    runs = [StoredRun(Path("predictions.npz"), record) for record in records]
+    assert training(runs) == {"loss": [[2, 1.5]]}
+    assert training([StoredRun(Path("predictions.npz"), {"fit": {}})]) == {}
+
+
 def test_without_logits_there_is_one_temperature_and_without_outcomes_none(tmp_path):
     store_run(tmp_path / "a", settings_of("CoOp", 1))
     (tmp_path / "a" / "predictions.npz").unlink()
     (row,) = rows_of(find_runs(tmp_path)[0])
-    found = pictures(row.group)
+    found = pictures(row.group, {})
     assert found["temperatures"]["temperature"] == [1.0]
     assert "no temperatures" in found["problem"]
     (tmp_path / "a" / "outcomes.npz").unlink()
     (row,) = rows_of(find_runs(tmp_path)[0])
-    assert "outcomes.npz" in pictures(row.group)["problem"]
+    assert "outcomes.npz" in pictures(row.group, {})["problem"]
     assert "no interval" in row.problems[0]
     assert row.values["ece"].estimate == row.group.row["ece"]
 

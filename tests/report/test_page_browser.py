@@ -9,12 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from coop_cmp.report.page.build import build
 from coop_cmp.report.page.details import TEMPERATURES
 from coop_cmp.report.summary import mean_text
 from coop_cmp.runs import load, read_predictions
 from coop_cmp.runs.frame import find_runs
+from coop_cmp.runs.records import image_numbers
 from tests.page_runs import NASTY, store_many
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
@@ -53,7 +55,9 @@ def frame(folder):
 
 @pytest.fixture(scope="module")
 def browser(folder, frame):
-    text = build(find_runs(folder / "output")[0], NASTY)
+    Image.new("L", (20, 20)).save(folder / "black.png")
+    files = {number: str(folder / "black.png") for number in image_numbers(map(str, range(200)))}
+    text = build(find_runs(folder / "output")[0], NASTY, images=lambda run: files)
     (folder / "page.html").write_text(text, encoding="utf-8")
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
@@ -302,6 +306,24 @@ def test_the_table_as_shown_is_latex(page):
     assert r"CoOp + CMP, $\lambda$ = 0.5 & " in text
     assert text.count(r"\\") == 3, "a head, the values and their changes"
     assert r"\toprule" in text
+
+
+def test_a_row_shows_its_training_and_its_most_confident_mistakes(page):
+    page.find_element(By.NAME, "words").send_keys("cmp 0.5 8")
+    page.find_element(By.CSS_SELECTOR, "#table tbody th button").click()
+    wait(page, lambda d: "λ = 0.5" in d.find_element(By.ID, "detail-title").text)
+    curves = page.execute_script("return document.getElementById('training').data")
+    assert [(curve["name"], curve["y"]) for curve in curves] == [
+        ("loss", [2, 1]),
+        ("loss: cmp", [0.5, 0.25]),
+        ("accuracy (%)", [60, 80]),
+        ("penalised (%)", [40, 20]),
+    ]
+    mistakes = page.find_elements(By.CSS_SELECTOR, "#mistakes li")
+    assert len(mistakes) == 12
+    assert "% sure; is " in mistakes[0].text
+    size = "return document.querySelector('#mistakes img').naturalWidth"
+    wait(page, lambda d: d.execute_script(size) == 20)
 
 
 def test_the_theme_button_says_what_it_does(page):

@@ -147,7 +147,7 @@ def test_a_config_edited_in_the_middle_of_a_sweep_does_not_mix_two_settings(root
     behave(root, {1: ["good"], 2: ["edit"], 3: ["good"]})
     assert main(arguments(root, "--jobs", "1")) == 1
     out, err = capsys.readouterr()
-    assert "1 runs do not count: settings changed while the sweep went on" in err
+    assert "1 runs do not count: settings changed while the sweep ran" in err
     assert "seed2: its settings changed while it ran" in err
     assert "OPTIM.LR is 0.0003, not 0.5" in err
     assert "| CoOp      | 3       | 53.00" in out, "only the run made with the settings of now"

@@ -81,6 +81,21 @@ def test_means_are_over_the_steps_that_gave_a_value():
     assert fit.means() == {"a": 3.0, "b": 4.0}
 
 
+def test_curves_hold_the_mean_of_each_epoch_and_are_thinned_out(build):
+    trainer = build("CoOp")
+    for epoch in range(1000):
+        trainer.epoch = epoch
+        trainer.write_scalar("train/loss", 7.0)  # the running mean before the last batch
+        trainer.write_scalar("train/loss", epoch / 3)
+        trainer.write_scalar("train/lr", 0.1)
+        trainer.write_scalar("test/ece", 0.1)
+    curves = trainer.facts()["fit"]["curves"]
+    assert list(curves) == ["loss"]
+    assert len(curves["loss"]) == 200
+    assert curves["loss"][-1] == [1000, 333.0]
+    assert curves["loss"][0] == [5, pytest.approx(4 / 3, abs=1e-4)]
+
+
 def test_a_penalty_without_a_mistake_to_act_on_is_noted(build):
     trainer = build("CoOp_CMP")
     steps(trainer, 1)

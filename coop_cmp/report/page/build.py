@@ -6,7 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from coop_cmp.runs.frame import make_frame
 from coop_cmp.runs.notes import notes
 from coop_cmp.runs.stored import StoredRun
 
+Images = Callable[[StoredRun], Mapping[int, str]]
 SCRIPTS = (
     "tools.js",
     "table.js",
@@ -40,6 +41,7 @@ def build(
     problems: Sequence[str] = (),
     output: Path | None = None,
     intervals: bool = True,
+    images: Images | None = None,
 ) -> str:
     """Return the page as text.
 
@@ -48,13 +50,16 @@ def build(
         problems: What could not be read, each beginning with the path.
         output: Where to look for runs that have begun and not finished.
         intervals: Whether to resample the images.
+        images: Finds the files of a run's test images by their numbers; none without it.
     """
     rows = rows_of(runs, intervals)
     missing = find_missing(output, [row.group for row in rows], problems)
-    return render(page_data(rows, missing, title))
+    return render(page_data(rows, missing, title, images))
 
 
-def page_data(rows: Sequence[Row], missing: Sequence[Any], title: str) -> dict[str, Any]:
+def page_data(
+    rows: Sequence[Row], missing: Sequence[Any], title: str, images: Images | None = None
+) -> dict[str, Any]:
     """Everything the page shows; ready for JSON."""
     mixed = mixtures(rows)
     return {
@@ -71,7 +76,11 @@ def page_data(rows: Sequence[Row], missing: Sequence[Any], title: str) -> dict[s
         "runs": sum(len(row.group.runs) for row in rows),
         "rows": [{**row.summary(), "mixed": names} for row, names in zip(rows, mixed, strict=True)],
         # Unpacked by the browser when a row is chosen: most of them never are.
-        "details": [packed({**pictures(row.group), **records(row)}) for row in rows],
+        "details": [
+            packed({**pictures(row.group, files), **records(row)})
+            for row in rows
+            for files in [images(row.group.runs[0]) if images else {}]
+        ],
         "missing": missing,
         "warnings": warnings(rows),
         "notes": [

@@ -15,7 +15,7 @@ const ABOVE = { orientation: "h", y: 1.02, yanchor: "bottom" };
 const BELOW = { orientation: "h", y: -0.2, yanchor: "top" };
 const csvOf = new Map();
 const drawn = new Map();
-const methods = [...new Set(page.rows.map((row) => row.method))];
+const methods = [...new Set(page.rows.map((row) => row.method))].sort();
 /* The titles of each method, with all weights: no two share a symbol. */
 const variants = new Map(
   methods.map((method) => [
@@ -43,7 +43,7 @@ function themed(layout) {
       .map(([key, value]) => [key, { ...axis, ...value }]),
   );
   return {
-    margin: { t: 10, r: 10, b: 45, l: 60 },
+    margin: { t: 10, r: 10, b: 55, l: 60 },
     paper_bgcolor: cssColour("--back"),
     plot_bgcolor: cssColour("--back"),
     font: { color: cssColour("--text"), family: "system-ui, sans-serif" },
@@ -160,7 +160,7 @@ function drawOverview(indices) {
   byId("overview").on("plotly_click", (event) => choose(event.points[0].customdata, true));
 }
 
-/* A range for points with their intervals; a long one is cut, lest it hide where the points are. */
+/* A range for points with their intervals; a long one is cut, so that the points stay visible. */
 function around(metric, indices) {
   if (!indices.length) return [0, 100];
   const known = indices.map((index) =>

@@ -29,6 +29,8 @@ async function choose(index, scroll) {
   byId("detail-words").textContent =
     `${setting(row)}; ${row.seeds.length ? `seeds ${row.seeds.join(", ")}` : "no seeds"}. ${METRICS.map((metric) => valueText(row, metric)).join(", ")}.`;
   drawRecords();
+  drawTraining();
+  drawMistakes();
   if (current.temperatures) drawPictures();
   else
     for (const id of ["reliability", "confidences", "risk", "class-gaps"])

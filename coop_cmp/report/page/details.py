@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import mean
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from coop_cmp.errors import UserError
@@ -24,19 +28,26 @@ TEMPERATURES = tuple(2 ** (step / 10) for step in range(-20, 21))
 """From a quarter to four, with 1 in the middle."""
 CURVE_POINTS = 101
 MOST_CLASSES = 30
+MOST_MISTAKES = 12
+SIDE = 96  # pixels of a thumbnail
 
 
-def pictures(group: Group) -> dict[str, Any]:
-    """Return the numbers behind a row's pictures, pooled over its seeds; ready for JSON.
+def pictures(group: Group, files: Mapping[int, str]) -> dict[str, Any]:
+    """Return the numbers of a row's pictures, pooled over its seeds; ready for JSON.
 
     Where logits are gone the temperatures are missing, and where outcomes are gone, everything.
+
+    Args:
+        files: The test images by their numbers, as far as they are known.
     """
+    curves = training(group.runs)
     try:
         outcomes = [run.outcomes for run in group.runs]
     except UserError as error:
-        return {"problem": str(error)}
+        return {"problem": str(error), "training": curves}
     arrays = zip(*(vars(one).values() for one in outcomes), strict=True)
-    pooled = Outcomes(*map(np.concatenate, arrays)).samples()
+    everything = Outcomes(*map(np.concatenate, arrays))
+    pooled = everything.samples()
     try:
         names, cooled = group.runs[0].predictions.classnames, temperatures(group.runs)
         problem = ""
@@ -50,7 +61,58 @@ def pictures(group: Group) -> dict[str, Any]:
         "temperatures": cooled,
         "risk": risk(pooled),
         "classes": class_gaps(pooled, names),
+        "mistakes": mistakes(everything, names, files),
+        "training": curves,
     }
+
+
+def training(runs: Sequence[StoredRun]) -> dict[str, list[list[float]]]:
+    """What the runs recorded in each epoch, as [epoch, mean over the runs], by name."""
+    curves = [dict(run.record["fit"].get("curves", {})) for run in runs]
+    names = [name for name in curves[0] if all(name in other for other in curves)]
+    found: dict[str, list[list[float]]] = {}
+    for name in names:
+        by_run = [dict(map(tuple, curve[name])) for curve in curves]
+        common = [epoch for epoch in by_run[0] if all(epoch in other for other in by_run)]
+        found[name] = [[epoch, mean(other[epoch] for other in by_run)] for epoch in common]
+    return found
+
+
+def mistakes(
+    outcomes: Outcomes, names: Sequence[str], files: Mapping[int, str]
+) -> list[dict[str, Any]]:
+    """The most confident mistakes whose images can be read, each image once, with its picture."""
+    wrong = np.flatnonzero(outcomes.predicted != outcomes.labels)
+    order = wrong[np.argsort(-outcomes.confidence[wrong], kind="stable")]
+    found: dict[int, dict[str, Any]] = {}
+    for k in order:
+        number = int(outcomes.images[k])
+        if number in found or not (picture := thumbnail(files.get(number, ""))):
+            continue
+        label, predicted = (int(of[k]) for of in (outcomes.labels, outcomes.predicted))
+        found[number] = {
+            "picture": picture,
+            "label": names[label] if names else str(label),
+            "predicted": names[predicted] if names else str(predicted),
+            "confidence": round(float(outcomes.confidence[k]), 4),
+            "file": files[number],
+        }
+        if len(found) == MOST_MISTAKES:
+            break
+    return list(found.values())
+
+
+def thumbnail(file: str) -> str:
+    """An image made small, as an address that holds it; "" if it cannot be read."""
+    try:
+        with Image.open(file) as image:
+            small = image.convert("RGB")
+            small.thumbnail((SIDE, SIDE))
+    except (OSError, ValueError, Image.DecompressionBombError):
+        return ""
+    content = io.BytesIO()
+    small.save(content, "JPEG", quality=85)
+    return f"data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()}"
 
 
 def temperatures(runs: Sequence[StoredRun]) -> dict[str, Any]:
@@ -86,13 +148,8 @@ def at_temperatures(predictions: Predictions, levels: Sequence[float]) -> list[S
 
 def _summed(levels: Iterable[Sequence[Samples]], bins: tuple[int, Closed]) -> dict[str, list[Any]]:
     """For each level the runs' bins added up, and the means of their errors."""
-    found: dict[str, list[Any]] = {
-        "count": [],
-        "correct": [],
-        "confidence": [],
-        "ece": [],
-        "nll": [],
-    }
+    names = ("count", "correct", "confidence", "ece", "nll")
+    found: dict[str, list[Any]] = {name: [] for name in names}
     for runs in levels:
         parts = [width_bins(samples, *bins) for samples in runs]
         total = sum(parts[1:], parts[0])
@@ -119,7 +176,7 @@ def risk(samples: Samples) -> dict[str, list[float]]:
 def class_gaps(samples: Samples, names: Sequence[str]) -> list[dict[str, Any]]:
     """For predictions of each class their mean confidence and how many are right.
 
-    Those classes come first whose predictions are furthest from what they promise in sum.
+    The classes with the largest sum of differences come first.
     """
     count = torch.bincount(samples.predicted)
     sure = torch.bincount(samples.predicted, samples.confidence)

@@ -19,9 +19,9 @@ LOG_END = 4096
 def find_missing(
     output: Path | None, groups: Sequence[Group], problems: Sequence[str]
 ) -> list[dict[str, str]]:
-    """Return all runs that a reader of the page would expect, and that have no results.
+    """Return the expected runs that have no results.
 
-    Each has a ``directory``, the ``reason`` as far as anyone can tell, and the ``command`` that was
+    Each has a ``directory``, the ``reason`` as far as it is known, and the ``command`` that was
     noted there.
 
     Args:

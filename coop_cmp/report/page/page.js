@@ -10,8 +10,8 @@ function filters() {
   return { ...values, together: form.elements.together.checked };
 }
 
-/* The rows that pass the filters; what needs no shots passes any number of shots. A search looks
-   behind the filters that nobody has set. */
+/* The rows that pass the filters; what needs no shots passes any number of shots. A search
+   ignores the preset filters. */
 function passing(...ignored) {
   const wanted = filters();
   const words = wanted.words.split(/\s+/).map(searched).filter(Boolean);
@@ -91,6 +91,8 @@ function setTheme(dark) {
 
 form.addEventListener("submit", (event) => event.preventDefault());
 form.addEventListener("change", (event) => {
+  // The search has been answered; to draw again while a row is clicked would lose the click.
+  if (event.target.name === "words") return;
   delete preset[event.target.name];
   update();
 });

@@ -151,6 +151,79 @@ function drawRisk() {
   );
 }
 
+/* What the trainings of the row recorded: losses on the left, shares on the right. */
+function drawTraining() {
+  const curves = Object.entries(current.training);
+  const trace = (name, points, look) => ({
+    type: "scatter",
+    mode: "lines",
+    name: plain(name),
+    x: points.map(([epoch]) => epoch),
+    y: points.map(([, value]) => value),
+    hoverinfo: "name+x+y",
+    ...look,
+  });
+  const losses = curves.filter(([name, points]) => name.startsWith("loss") && points.length);
+  const accuracy = current.training.acc ?? [];
+  const traces = losses.map(([name, points], k) =>
+    trace(name.replace("loss_", "loss: "), points, { line: { color: COLOURS[k % 8], width: 1.5 } }),
+  );
+  const share = { yaxis: "y2", line: { color: COLOURS[7], dash: "dot", width: 1.5 } };
+  if (accuracy.length) {
+    traces.push(trace("accuracy (%)", accuracy, { ...share, line: { ...share.line, dash: "solid" } }));
+    const wrong = accuracy.map(([epoch, value]) => [epoch, 100 - value]);
+    traces.push(trace(current.row.term === "CMP" ? "penalised (%)" : "wrong (%)", wrong, share));
+  }
+  const positive = losses.every(([, points]) => points.every(([, value]) => value > 0));
+  draw(
+    "training",
+    traces,
+    {
+      xaxis: { title: { text: "epoch" } },
+      yaxis: {
+        title: { text: "loss" },
+        ...(positive ? { type: "log", dtick: 1, exponentformat: "power" } : {}),
+      },
+      yaxis2: {
+        title: { text: "%" },
+        overlaying: "y",
+        side: "right",
+        range: [0, 100],
+        tickmode: "array",
+        tickvals: [0, 25, 50, 75, 100],
+        showgrid: false,
+      },
+      margin: { t: 10, r: 60, b: 55, l: 60 },
+      legend: ABOVE,
+      showlegend: true,
+    },
+    [
+      ["curve", "epoch", "value"],
+      ...curves.flatMap(([name, points]) => points.map((point) => [name, ...point])),
+    ],
+    traces.length
+      ? `${losses[0]?.[1].at(-1)[0]} epochs.`
+      : "These runs have recorded no training: they test a model of another run, or nothing is trained.",
+  );
+}
+
+function drawMistakes() {
+  const found = current.mistakes ?? [];
+  byId("mistakes-words").textContent = found.length
+    ? "The wrong predictions of any seed with the highest confidence, at temperature 1."
+    : "No image of a mistake can be read here: there is none, or the data are not where the runs found them.";
+  byId("mistakes").replaceChildren(
+    ...found.map((one) =>
+      element(
+        "li",
+        {},
+        element("img", { src: one.picture, alt: one.file.split("/").slice(-2).join("/"), title: one.file }),
+        `${one.predicted}, ${(100 * one.confidence).toFixed(1)} % sure; is ${one.label}`,
+      ),
+    ),
+  );
+}
+
 function drawClasses() {
   const classes = current.classes,
     gap = classes.map((one) => 100 * (one.confidence - one.accuracy));

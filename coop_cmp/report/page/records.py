@@ -50,7 +50,7 @@ def mixtures(rows: Sequence[Row]) -> list[list[str]]:
 
 
 def warnings(rows: Sequence[Row]) -> list[str]:
-    """What a reader has to know before the numbers of different rows are compared."""
+    """Return warnings about comparing the numbers of different rows."""
     facts = [fact for row in rows for fact in row.group.rows]
     found = [_told(name, facts) for name in mixed(facts)]
     found += mixed_weights(facts)
@@ -58,7 +58,7 @@ def warnings(rows: Sequence[Row]) -> list[str]:
         settings = [row.group.runs[0].settings for row in alike]
         keys = sorted({key for one in settings for key in one})
         telling = [k for k in keys if len({str(one.get(k)) for one in settings}) > 1]
-        told = ", ".join(k for k in telling if k != "SEED") or "the training behind them"
+        told = ", ".join(k for k in telling if k != "SEED") or "their training"
         found.append(f"{len(alike)} rows are called {names} and differ in {told}")
     return found
 

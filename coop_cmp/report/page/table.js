@@ -53,7 +53,7 @@ function sortButton(name, text, label) {
     {
       type: "button",
       "data-sort": name,
-      "aria-label": `Sort by ${label}`,
+      "aria-label": `${text}: sort by ${label}`,
       onclick: () => sortBy(name),
     },
     text + mark,

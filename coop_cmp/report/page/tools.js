@@ -43,7 +43,7 @@ function setting(row) {
   return parts.filter((part) => part !== null).join(", ");
 }
 
-/* Whether a change can be told from chance, and which way: 1 better, -1 worse, 0 neither. */
+/* Whether a change is significant, and which way: 1 better, -1 worse, 0 neither. */
 function verdict(metric, change, together) {
   const p = change[together ? 4 : 3];
   if (p === null || p >= 0.05 || Number(shown(metric, change[0]).replace("−", "-")) === 0) return 0;
