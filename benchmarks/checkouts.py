@@ -49,7 +49,7 @@ CHECKOUTS = {  # repository, commit, folder of the script: trainers with argumen
     ("FushengHao/TAC", "914c306", ""): ["TAC"],
     ("LeeGun4488/CoAPT", "238cab3", ""): ["CoOp_CoAPT"],
     ("zhengli97/PromptKD", "ec244f7", ""): ["PromptKD"],
-    ("AtsuMiyai/LoCoOp", "a311b39", ""): ["LoCoOp"],
+    ("AtsuMiyai/LoCoOp", "a311b39", ""): ["LoCoOp --topk 2"],
     ("saic-fi/Bayesian-Prompt-Learning", "8a73fff", ""): ["CoOp", "VPT"],
     ("KaiyangZhou/Dassl.pytorch", "c61a1b5", ""): ["SupBaseline"],
 }

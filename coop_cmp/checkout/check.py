@@ -130,6 +130,6 @@ def _failure(plain: Trial, own: Trial) -> str:
         return f"not tried: no --config-file is given or fits; without, {own.error}"
     repaired = "" if own.error == plain.error else f"; with its repairs, {own.error}"
     return (
-        f"the checkout's: with these arguments, on ten classes, {plain.trainer} fails without "
+        f"the checkout's: with these arguments, on six classes, {plain.trainer} fails without "
         f"coop_cmp too, in {plain.stage}: {plain.error}{repaired}"
     )

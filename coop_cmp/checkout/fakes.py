@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.utils import model_zoo
 
 # Data sets whose files are written, so that the checkout's own class reads them: folder, folder of
-# the images, and ten of the classes, for which checkouts have descriptions.
-PETS = "abyssinian beagle bengal birman bombay boxer chihuahua keeshond persian pug"
-THINGS = "face leopard motorbike accordion airplane anchor ant barrel bass beaver"
+# the images, and six of the classes, for which checkouts have descriptions.
+PETS = "abyssinian beagle bengal birman bombay boxer"
+THINGS = "face leopard motorbike accordion airplane anchor"
 WRITTEN = {
     "OxfordPets": ("oxford_pets", "images", PETS),
     "Caltech101": ("caltech-101", "101_ObjectCategories", THINGS),

@@ -171,7 +171,7 @@ def test_each_trainer_works_or_the_reason_and_whose_it_is_are_told(checkout):
     rows = dict(line.split(": ", 1) for line in lines)
     works, own = (
         "works; lambda 0 is bit-identical",
-        "the checkout's: with these arguments, on ten classes, ",
+        "the checkout's: with these arguments, on six classes, ",
     )
     assert rows["Fine"] == rows["Testless"] == works
     assert rows["Broken"].startswith(f"{own}Broken fails without coop_cmp too")
