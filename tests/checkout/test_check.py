@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from coop_cmp.checkout.fakes import PETS, random_weights
+from coop_cmp.checkout.fakes import PETS, random_weights, without_gpu
 from tests.checkouts import run
 
 TRAIN = """
@@ -233,3 +233,21 @@ def test_the_random_weights_have_the_layout_of_openais_package():
     assert weights["visual.conv1.weight"].shape == (768, 3, 16, 16)
     assert weights["visual.positional_embedding"].shape == (197, 768)
     assert all(torch.isfinite(value).all() for value in weights.values())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="nothing is faked")
+@pytest.mark.parametrize("device", ["cuda", torch.device("cpu")])  # what trainers take without one
+def test_a_tensor_is_copied_once_as_on_its_way_to_a_gpu(device):
+    table, layer = torch.zeros(3), torch.nn.Linear(3, 3)
+    with without_gpu():
+        assert layer.to(device) is layer.cuda() is layer
+        assert layer.weight.to(device) is layer.weight
+        for _ in range(2):  # a graph of its own in each step
+            x = table.to(device, non_blocking=True)
+            assert x.cuda() is x.to(device) is x
+            x[0] = layer.weight[0, 0]
+            layer(x).sum().backward()
+        assert layer.to(device, torch.float64).weight.dtype == torch.float64
+        assert table.to(dtype=torch.float64).dtype == table.double().dtype
+        assert table.half() is table.to(torch.float32) is table
+    assert not table.any()
