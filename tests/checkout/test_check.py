@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from coop_cmp.checkout.fakes import PETS, random_weights, without_gpu
+from coop_cmp.checkout.fakes import PETS, THINGS, random_weights, without_gpu
 from tests.checkouts import run
 
 TRAIN = """
@@ -29,11 +29,14 @@ import weights
 
 @DATASET_REGISTRY.register()
 class OxfordPets(DatasetBase):
+    folder = "oxford_pets/images"
+
     def __init__(self, cfg):
-        folder = os.path.join(cfg.DATASET.ROOT, "oxford_pets")
-        split = json.load(open(os.path.join(folder, "split_zhou_OxfordPets.json")))
+        folder = os.path.join(cfg.DATASET.ROOT, self.folder)
+        file = os.path.join(os.path.dirname(folder), f"split_zhou_{type(self).__name__}.json")
+        split = json.load(open(file))
         parts = {
-            part: [Datum(os.path.join(folder, "images", f), y, 0, name) for f, y, name in items]
+            part: [Datum(os.path.join(folder, f), y, 0, name) for f, y, name in items]
             for part, items in split.items()
         }
         self.all_class_names = [item.classname for item in parts["train"]]
@@ -65,6 +68,18 @@ class Fine(TrainerX):
     def test(self, split=None):
         open("curve.txt", "w").close()
         return super().test(split)
+
+
+@DATASET_REGISTRY.register()
+class Caltech101(OxfordPets):
+    folder, all_names = "caltech-101/101_ObjectCategories", True
+
+
+@TRAINER_REGISTRY.register()
+class Choosy(Fine):
+    def build_model(self):
+        assert self.dm.dataset.all_names
+        super().build_model()
 
 
 @TRAINER_REGISTRY.register()
@@ -149,11 +164,14 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("check")
     (root / "train.py").write_text(TRAIN)
     (root / "weights.py").write_text(WEIGHTS)
-    (root / "descriptions.json").write_text(json.dumps(dict.fromkeys(PETS.split(), "a pet")))
+    (root / "descriptions.json").write_text(
+        json.dumps(dict.fromkeys((PETS + " " + THINGS).split(), ""))
+    )
     (root / "configs" / "datasets").mkdir(parents=True)
-    (root / "configs/datasets/oxford_pets.yaml").write_text("DATASET:\n  NAME: OxfordPets\n")
+    for file, name in (("oxford_pets", "OxfordPets"), ("caltech101", "Caltech101")):
+        (root / f"configs/datasets/{file}.yaml").write_text(f"DATASET:\n  NAME: {name}\n")
     right, wrong = (f"TRAINER:\n  FINE:\n    WIDTH: {width}\n" for width in (256, 1))
-    for trainer in ("Fine", "Broken", "Lossless", "Restless", "untested"):
+    for trainer in ("Fine", "Choosy", "Broken", "Lossless", "Restless", "untested"):
         folder = root / "configs" / "trainers" / trainer
         folder.mkdir(parents=True)
         (folder / "rn50.yaml").write_text(wrong)
@@ -174,13 +192,16 @@ def test_each_trainer_works_or_the_reason_and_whose_it_is_are_told(checkout):
         "the checkout's: with these arguments, on six classes, ",
     )
     assert rows["Fine"] == rows["Testless"] == works
+    assert rows["Choosy"].startswith(
+        f"{works}; tried on Caltech101, as configs/datasets/oxford_pets"
+    )
     assert rows["Broken"].startswith(f"{own}Broken fails without coop_cmp too")
     assert "in building: AttributeError: no such method (train.py, line " in rows["Broken"]
     assert rows["Taught"].startswith("not tried: in building it needs what is not here: FileNotFou")
     assert rows["Lossless"].startswith("Lossless_CMP fails in training, Lossless does not: Runtim")
     assert rows["Restless"].endswith("Restless itself differs between two runs, as does lambda 0")
     assert rows["Untested"].startswith(f"{works}; its test fails without coop_cmp too: KeyError")
-    assert len(rows) == 7
+    assert len(rows) == 8
     assert "  --fast: nothing to do: the trainer keeps no text encoder" in shown.stdout
     command = "train.py --trainer Broken --dataset-config-file configs/datasets/oxford_pets.yaml"
     file = "--config-file configs/trainers/Broken/vit_b16_b.yaml"
@@ -218,9 +239,7 @@ def test_an_unknown_trainer_is_refused(checkout):
 
 def test_the_trainers_of_this_project_pass():
     root = Path(__file__).parents[2]
-    files = ["--config-file", "configs/trainers/CoOp/glyph.yaml"]
-    files += ["--dataset-config-file", "configs/datasets/digits.yaml"]
-    shown = run(root, "--check", "--trainer", "CoOp", *files, "DATASET.NUM_SHOTS", "1")
+    shown = run(root, "--check", "--trainer", "CoOp", "DATASET.NUM_SHOTS", "1")
     assert shown.stdout.splitlines()[0] == "CoOp: works; lambda 0 is bit-identical"
     assert shown.returncode == 0
 
