@@ -3,8 +3,9 @@
     python benchmarks/checkouts.py FOLDER --dassl DASSL [--only NAME] [--known]
 
 FOLDER holds a work tree of each repository below under its name, DASSL is a work tree of upstream
-Dassl. An answer is kept in FOLDER/answers and not asked for again. A name is listed with the folder
-of its training script, and ``TRAINER ARGUMENT ...`` for each trainer that is tried.
+Dassl. An answer is kept in FOLDER/answers and not asked for again; cells of the table for which
+there is none stay as they are. A name is listed with the folder of its training script, and
+``TRAINER ARGUMENT ...`` for each trainer that is tried.
 
 A real step is ``python -m coop_cmp`` itself, without the fakes of ``--check``: random weights lie
 where the checkout's own download looks for them, noise lies in a data folder, and only CUDA and the
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,7 +42,9 @@ CHECKOUTS = {  # repository, commit, folder of the script: trainers with argumen
     ("ShuvenduRoy/CoPrompt", "a2a6c12", ""): ["CoPrompt"],
     ("yunncheng/MMRL", "27d8821", ""): ["MMRL TASK B2N"],
     ("jusiro/CLAP", "dbdf409", ""): ["ADAPTER"],
-    ("1adrianb/lasp", "5b1e8d9", ""): ["LASP"],
+    ("1adrianb/lasp", "5b1e8d9", ""): [
+        "LASP --dataset-config-file configs/datasets/caltech101.yaml"
+    ],
     ("xjjxmu/TextRefiner", "fd1e693", ""): ["TextRefiner"],
     ("Koorye/SkipTuning", "8c4636e", ""): ["CoOp", "SkipTuning"],
     ("mlvlab/RPO", "d770db6", ""): ["RPO", "CoOp TRAINER.COOP.CLASS_TOKEN_POSITION end"],
@@ -169,12 +173,11 @@ class Checkout:
         pets = "configs/datasets/oxford_pets.yaml"
         files = [("--config-file", file) for file in settings_files(self.trainer, self.home)[:1]]
         files += [("--dataset-config-file", pets)] if (self.home / pets).exists() else []
+        files = [pair for pair in files if pair[0] not in self.arguments]
         output = self.answers / "steps" / f"{self.name}.{trainer}"
         command = [sys.executable, __file__, "--step", "--script", self.script]
         command += ["--trainer", trainer, "--root", str(self.folder / "data"), "--seed", "1"]
-        command += [
-            part for pair in files for part in pair if "--config-file" not in self.arguments
-        ]
+        command += [part for pair in files for part in pair]
         command += ["--output-dir", str(output), *self.arguments]
         command += ["OPTIM.MAX_EPOCH", "1", "DATALOADER.NUM_WORKERS", "0", "TRAIN.PRINT_FREQ", "1"]
         environment = {**self.environment, "HOME": str(self.folder / "home")}
@@ -201,7 +204,7 @@ def main() -> None:
     args = parser.parse_args()
     if not args.known:
         prepare(args.folder.resolve())
-    rows, missing = [], []
+    rows, missing, before = [], [], known_rows()
     for (repository, commit, part), trainers in CHECKOUTS.items():
         name = repository.partition("/")[2]
         if args.only not in (None, name):
@@ -211,17 +214,34 @@ def main() -> None:
             home = args.folder.resolve() / name / part
             tried = [Checkout(args, home, engine, given) for engine in ENGINES]
             verdicts = [row(each.check(), each.trainer) for each in tried]
-            steps = [each.steps() for each in tried]
-            cells = [link, f"`{given}`", *both([verdict for verdict, _ in verdicts]), *both(steps)]
-            if {*cells[2:]} == {NOT_RUN}:
+            fast = next(filter(None, (fast for _, fast in verdicts)), "")
+            found = [*(verdict for verdict, _ in verdicts), *(each.steps() for each in tried), fast]
+            earlier = before.get((link, f"`{given}`"), [NOT_RUN] * 4 + [""])
+            found = [
+                old if new in (NOT_RUN, "") else new
+                for new, old in zip(found, earlier, strict=True)
+            ]
+            if {*found[:4]} == {NOT_RUN}:
                 missing.append(f"{name} {part} {given.split()[0]}".replace("  ", " "))
                 continue
-            cells.append(next(filter(None, (fast for _, fast in verdicts)), ""))
+            cells = [link, f"`{given}`", *both(found[:2]), *both(found[2:4]), found[4]]
             rows.append(f"| {' | '.join(cells)} |")
             print(rows[-1], flush=True)
     if args.only is None:
         left = f"\nListed in the script and not run: {', '.join(missing)}.\n" if missing else ""
         OUTPUT.write_text(INTRODUCTION + "\n".join(rows) + "\n" + left)
+
+
+def known_rows() -> dict[tuple[str, str], list[str]]:
+    """Return the cells of the table as it is, by checkout and trainer."""
+    rows = {}
+    for line in OUTPUT.read_text().splitlines():
+        if line.startswith("| ["):
+            link, given, *cells = re.split(r"(?<!\\) *\| ?", line.strip("| "))
+            for i in (1, 3):
+                cells[i] = cells[i - 1] if cells[i] == "the same" else cells[i]
+            rows[link, given] = [*cells, ""][:5]
+    return rows
 
 
 def both(cells: list[str]) -> list[str]:
