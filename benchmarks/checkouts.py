@@ -20,6 +20,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -182,7 +183,11 @@ class Checkout:
         command += ["OPTIM.MAX_EPOCH", "1", "DATALOADER.NUM_WORKERS", "0", "TRAIN.PRINT_FREQ", "1"]
         environment = {**self.environment, "HOME": str(self.folder / "home")}
         file = output.with_suffix(output.suffix + ".txt")
-        return kept(file, command, self.known, cwd=self.home, env=environment)
+        text, log = (
+            kept(file, command, self.known, cwd=self.home, env=environment),
+            output / "log.txt",
+        )
+        return (log.read_text() if log.exists() else "") + text  # some print into their log alone
 
 
 def row(text: str, trainer: str) -> tuple[str, str]:
@@ -228,8 +233,9 @@ def main() -> None:
             rows.append(f"| {' | '.join(cells)} |")
             print(rows[-1], flush=True)
     if args.only is None:
-        left = f"\nListed in the script and not run: {', '.join(missing)}.\n" if missing else ""
-        OUTPUT.write_text(INTRODUCTION + "\n".join(rows) + "\n" + left)
+        left = f"Listed in the script and not run: {', '.join(missing)}." if missing else ""
+        left = textwrap.fill(left, 100, break_on_hyphens=False)
+        OUTPUT.write_text(INTRODUCTION + "\n".join(rows) + f"\n\n{left}\n")
 
 
 def known_rows() -> dict[tuple[str, str], list[str]]:

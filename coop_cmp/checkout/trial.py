@@ -140,7 +140,8 @@ def _run(given: dict[str, Any]) -> dict[str, Any]:
             if end.code:
                 raise RuntimeError(f"it ends with {end.code}") from None
     sys.stdout.flush()
-    lines = (folder / "log.txt").read_text(errors="replace").splitlines()
+    logs = [folder / "log.txt", *(folder / "output").rglob("log.txt*")]  # SkipTuning prints there
+    lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
     if trial.error and any(line.startswith(REPLACED) for line in lines):
         trial.not_here, trial.error = True, f"{trial.error}; its data set was replaced as a whole"
     said = [line.removeprefix(SAYS) for line in lines if line.startswith(SAYS)]
