@@ -73,13 +73,17 @@ def look_alike(here: Path) -> None:
         os.symlink(entry.resolve(), here / entry.name)
 
 
-def _verdict(trial: Trial, term: Term, others: list[str]) -> Verdict:
-    name, twin_name = trial.trainer, twin_of(trial.trainer, term.name)
+def _unchanged(trial: Trial, others: list[str]) -> tuple[Trial, Trial, str]:
+    """Run a trainer with nothing of this project but the fakes.
+
+    Returns:
+        What to run its twin with, what came of it, and which data set it fails on.
+    """
     plain = replace(trial, plain=True).run()
     while plain.error and plain.stage == "starting" and "--config-file" in plain.filled:
         trial.file += 1  # some files do not fit their own script
         plain = replace(trial, plain=True).run()
-    elsewhere, pets = "", plain.filled.get("--dataset-config-file")
+    pets, elsewhere = plain.filled.get("--dataset-config-file"), ""
     if pets and plain.error and plain.stage == "building" and not plain.not_here:
         second = replace(trial, data="caltech101")  # LASP's class of OxfordPets lacks an attribute
         tried = replace(second, plain=True).run()
@@ -90,6 +94,12 @@ def _verdict(trial: Trial, term: Term, others: list[str]) -> Verdict:
         for other in others:  # its test may need what zero-shot CLIP leaves
             replace(trial, trainer=other, arguments=["--eval-only", *trial.arguments]).run()
         plain = replace(trial, plain=True).run()
+    return trial, plain, elsewhere
+
+
+def _verdict(trial: Trial, term: Term, others: list[str]) -> Verdict:
+    name, twin_name = trial.trainer, twin_of(trial.trainer, term.name)
+    trial, plain, elsewhere = _unchanged(trial, others)
     needs_repair = bool(plain.error) and not is_own(Path(trial.script))
     own = trial.run() if needs_repair else plain
     if not own.learned:
