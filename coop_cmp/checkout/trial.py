@@ -38,6 +38,7 @@ class Trial:
         arguments: Of the script but for the trainer, as the user gives them.
         trainer: The trainer's name, or its twin's.
         file: Which of the trainer's settings files to name, if the user names none.
+        data: Which data set's settings file to name, if the user names none.
         plain: Without anything of this project but the fakes.
         fast: With ``--fast``.
         weight: Of all terms.
@@ -54,6 +55,7 @@ class Trial:
     arguments: list[str]
     trainer: str = ""
     file: int = 0
+    data: str = "oxford_pets"
     plain: bool = False
     fast: bool = False
     weight: float = 0.0
@@ -138,7 +140,8 @@ def _run(given: dict[str, Any]) -> dict[str, Any]:
             if end.code:
                 raise RuntimeError(f"it ends with {end.code}") from None
     sys.stdout.flush()
-    lines = (folder / "log.txt").read_text(errors="replace").splitlines()
+    logs = [folder / "log.txt", *(folder / "output").rglob("log.txt*")]  # SkipTuning prints there
+    lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
     if trial.error and any(line.startswith(REPLACED) for line in lines):
         trial.not_here, trial.error = True, f"{trial.error}; its data set was replaced as a whole"
     said = [line.removeprefix(SAYS) for line in lines if line.startswith(SAYS)]
@@ -151,8 +154,9 @@ def watch(trial: Trial, image_layers: int | None = None) -> None:
     import dassl.engine
     import dassl.engine.build
 
-    folder, pets = Path(trial.folder), Path("configs", "datasets", "oxford_pets.yaml")
-    fill = {"dataset_config_file": str(pets) if pets.exists() else "", "seed": "1"}
+    folder, own = Path(trial.folder), is_own(Path(trial.script))
+    data = Path("configs", "datasets", "digits.yaml" if own else f"{trial.data}.yaml")
+    fill = {"dataset_config_file": str(data) if data.exists() else "", "seed": "1"}
     fill["config_file"] = [*settings_files(split_trainer(trial.trainer)[0]), ""][trial.file]
     force = {"output_dir": str(folder / "output"), "no_feature_store": True}
 
@@ -217,11 +221,12 @@ def _digest(trainer: Any) -> str:
 
 
 def settings_files(trainer: str, home: Path = Path()) -> list[str]:
-    """Find a trainer's settings files below a checkout's ``configs``, those for ViT-B/16 first."""
+    """Find a trainer's settings files below ``configs``: for GlyphCLIP, for ViT-B/16, others."""
 
     def is_its(name: str) -> bool:
         return name.lower().replace("_", "") == trainer.lower().replace("_", "")
 
     files = [f.relative_to(home) for f in home.glob("configs/**/*.yaml")]
     files = [f for f in files if is_its(f.parent.name) or is_its(f.stem)]
-    return [str(f) for f in sorted(files, key=lambda f: ("vit_b16" not in f.name, f))]
+    files.sort(key=lambda f: ("glyph" not in f.name, "vit_b16" not in f.name, f))
+    return [*map(str, files)]

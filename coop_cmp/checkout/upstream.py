@@ -8,22 +8,13 @@ from __future__ import annotations
 
 import builtins
 import codecs
-from collections import OrderedDict
 from typing import Any
 
 import numpy as np
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-# The classes whose objects upstream pickles with a warm-up scheduler.
-_PICKLED = {
-    "torch.optim.lr_scheduler": ("CosineAnnealingLR", "MultiStepLR", "StepLR"),
-    "torch.optim.adam": ("Adam",),
-    "torch.optim.adamw": ("AdamW",),
-    "torch.optim.rmsprop": ("RMSprop",),
-    "torch.optim.sgd": ("SGD",),
-    "dassl.optim.radam": ("RAdam",),
-}
+from coop_cmp.legacy import STAND_INS
 
 
 def repair() -> None:
@@ -38,7 +29,7 @@ def repair() -> None:
     warmup: Any = getattr(lr_scheduler, "_BaseWarmupScheduler", None)
     if warmup is None:  # not upstream
         return
-    _read_pickled_schedulers_safely()
+    torch.serialization.add_safe_globals(STAND_INS)
     warmup.__init__, warmup.load_state_dict = _init_warmup, _load_warmup
     version = getattr(dassl, "__version__", "(unknown version)")
     print(
@@ -73,18 +64,3 @@ def _load_warmup(self: Any, state: dict[str, Any]) -> None:
     successor = vars(state.pop("successor"))
     self.successor.load_state_dict({k: v for k, v in successor.items() if k != "optimizer"})
     self.__dict__.update(state)
-
-
-def _read_pickled_schedulers_safely() -> None:
-    """Let ``torch.load`` read those objects as empty shells, without running what they name."""
-    shells: list[Any] = [
-        type(name, (), {"__module__": module})
-        for module, names in _PICKLED.items()
-        for name in names
-    ]
-
-    def defaultdict(*_: Any) -> OrderedDict[Any, Any]:
-        return OrderedDict()  # the safe loader fills only dict and OrderedDict
-
-    defaultdict.__module__, defaultdict.__qualname__ = "collections", "defaultdict"
-    torch.serialization.add_safe_globals([*shells, defaultdict, dict])

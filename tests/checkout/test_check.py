@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from coop_cmp.checkout.fakes import PETS, random_weights
+from coop_cmp.checkout.fakes import PETS, THINGS, random_weights, without_gpu
 from tests.checkouts import run
 
 TRAIN = """
 import argparse
 import json
 import os
+import sys
 import torch
 from dassl.config import get_cfg_default
 from dassl.data.datasets import DATASET_REGISTRY, DatasetBase, Datum
@@ -29,11 +30,14 @@ import weights
 
 @DATASET_REGISTRY.register()
 class OxfordPets(DatasetBase):
+    folder = "oxford_pets/images"
+
     def __init__(self, cfg):
-        folder = os.path.join(cfg.DATASET.ROOT, "oxford_pets")
-        split = json.load(open(os.path.join(folder, "split_zhou_OxfordPets.json")))
+        folder = os.path.join(cfg.DATASET.ROOT, self.folder)
+        file = os.path.join(os.path.dirname(folder), f"split_zhou_{type(self).__name__}.json")
+        split = json.load(open(file))
         parts = {
-            part: [Datum(os.path.join(folder, "images", f), y, 0, name) for f, y, name in items]
+            part: [Datum(os.path.join(folder, f), y, 0, name) for f, y, name in items]
             for part, items in split.items()
         }
         self.all_class_names = [item.classname for item in parts["train"]]
@@ -65,6 +69,18 @@ class Fine(TrainerX):
     def test(self, split=None):
         open("curve.txt", "w").close()
         return super().test(split)
+
+
+@DATASET_REGISTRY.register()
+class Caltech101(OxfordPets):
+    folder, all_names = "caltech-101/101_ObjectCategories", True
+
+
+@TRAINER_REGISTRY.register()
+class Choosy(Fine):
+    def build_model(self):
+        assert self.dm.dataset.all_names
+        super().build_model()
 
 
 @TRAINER_REGISTRY.register()
@@ -131,6 +147,9 @@ if __name__ == "__main__":
     assert args.opts[args.opts.index("TASK") + 1] in ("B2N", "FS")
     cfg.merge_from_list(args.opts)
     cfg.freeze()
+    if args.trainer == "Restless":  # prints into its log alone
+        os.makedirs(cfg.OUTPUT_DIR)
+        sys.stdout = open(os.path.join(cfg.OUTPUT_DIR, "log.txt"), "w")
     set_random_seed(cfg.SEED)
     build_trainer(cfg).train()
 """
@@ -149,11 +168,14 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("check")
     (root / "train.py").write_text(TRAIN)
     (root / "weights.py").write_text(WEIGHTS)
-    (root / "descriptions.json").write_text(json.dumps(dict.fromkeys(PETS.split(), "a pet")))
+    (root / "descriptions.json").write_text(
+        json.dumps(dict.fromkeys((PETS + " " + THINGS).split(), ""))
+    )
     (root / "configs" / "datasets").mkdir(parents=True)
-    (root / "configs/datasets/oxford_pets.yaml").write_text("DATASET:\n  NAME: OxfordPets\n")
+    for file, name in (("oxford_pets", "OxfordPets"), ("caltech101", "Caltech101")):
+        (root / f"configs/datasets/{file}.yaml").write_text(f"DATASET:\n  NAME: {name}\n")
     right, wrong = (f"TRAINER:\n  FINE:\n    WIDTH: {width}\n" for width in (256, 1))
-    for trainer in ("Fine", "Broken", "Lossless", "Restless", "untested"):
+    for trainer in ("Fine", "Choosy", "Broken", "Lossless", "Restless", "untested"):
         folder = root / "configs" / "trainers" / trainer
         folder.mkdir(parents=True)
         (folder / "rn50.yaml").write_text(wrong)
@@ -171,17 +193,20 @@ def test_each_trainer_works_or_the_reason_and_whose_it_is_are_told(checkout):
     rows = dict(line.split(": ", 1) for line in lines)
     works, own = (
         "works; lambda 0 is bit-identical",
-        "the checkout's: with these arguments, on ten classes, ",
+        "the checkout's: with these arguments, on six classes, ",
     )
     assert rows["Fine"] == rows["Testless"] == works
+    assert rows["Choosy"].startswith(
+        f"{works}; tried on Caltech101, as configs/datasets/oxford_pets"
+    )
     assert rows["Broken"].startswith(f"{own}Broken fails without coop_cmp too")
     assert "in building: AttributeError: no such method (train.py, line " in rows["Broken"]
     assert rows["Taught"].startswith("not tried: in building it needs what is not here: FileNotFou")
     assert rows["Lossless"].startswith("Lossless_CMP fails in training, Lossless does not: Runtim")
     assert rows["Restless"].endswith("Restless itself differs between two runs, as does lambda 0")
     assert rows["Untested"].startswith(f"{works}; its test fails without coop_cmp too: KeyError")
-    assert len(rows) == 7
-    assert "  --fast: nothing to do: the trainer keeps no text encoder" in shown.stdout
+    assert len(rows) == 8
+    assert shown.stdout.count("  --fast: nothing to do: the trainer keeps no text encoder") == 5
     command = "train.py --trainer Broken --dataset-config-file configs/datasets/oxford_pets.yaml"
     file = "--config-file configs/trainers/Broken/vit_b16_b.yaml"
     assert f"  the command that decides: python {command} --seed 1 {file} TASK" in shown.stdout
@@ -218,9 +243,7 @@ def test_an_unknown_trainer_is_refused(checkout):
 
 def test_the_trainers_of_this_project_pass():
     root = Path(__file__).parents[2]
-    files = ["--config-file", "configs/trainers/CoOp/glyph.yaml"]
-    files += ["--dataset-config-file", "configs/datasets/digits.yaml"]
-    shown = run(root, "--check", "--trainer", "CoOp", *files, "DATASET.NUM_SHOTS", "1")
+    shown = run(root, "--check", "--trainer", "CoOp", "DATASET.NUM_SHOTS", "1")
     assert shown.stdout.splitlines()[0] == "CoOp: works; lambda 0 is bit-identical"
     assert shown.returncode == 0
 
@@ -233,3 +256,21 @@ def test_the_random_weights_have_the_layout_of_openais_package():
     assert weights["visual.conv1.weight"].shape == (768, 3, 16, 16)
     assert weights["visual.positional_embedding"].shape == (197, 768)
     assert all(torch.isfinite(value).all() for value in weights.values())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="nothing is faked")
+@pytest.mark.parametrize("device", ["cuda", torch.device("cpu")])  # what trainers take without one
+def test_a_tensor_is_copied_once_as_on_its_way_to_a_gpu(device):
+    table, layer = torch.zeros(3), torch.nn.Linear(3, 3)
+    with without_gpu():
+        assert layer.to(device) is layer.cuda() is layer
+        assert layer.weight.to(device) is layer.weight
+        for _ in range(2):  # a graph of its own in each step
+            x = table.to(device, non_blocking=True)
+            assert x.cuda() is x.to(device) is x
+            x[0] = layer.weight[0, 0]
+            layer(x).sum().backward()
+        assert layer.to(device, torch.float64).weight.dtype == torch.float64
+        assert table.to(dtype=torch.float64).dtype == table.double().dtype
+        assert table.half() is table.to(torch.float32) is table
+    assert not table.any()

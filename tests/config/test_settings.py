@@ -9,7 +9,7 @@ import sys
 import pytest
 from dassl.config import get_cfg_default
 from dassl.data.samplers import build_sampler
-from dassl.data.transforms import AVAI_CHOICES, INTERPOLATION_MODES
+from dassl.data.transforms.transforms import AVAI_CHOICES, INTERPOLATION_MODES
 
 import coop_cmp.trainers  # noqa: F401  (declares the methods)
 from coop_cmp import cli

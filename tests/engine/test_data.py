@@ -8,7 +8,8 @@ from collections import Counter
 
 import pytest
 import torch
-from dassl.data import DataManager, DatasetWrapper, build_data_loader
+from dassl.data import DataManager, DatasetWrapper
+from dassl.data.data_manager import build_data_loader
 from dassl.data.datasets import DATASET_REGISTRY, DatasetBase, Datum, build_dataset
 from dassl.data.samplers import build_sampler
 from PIL import Image

@@ -63,13 +63,10 @@ ARGUMENTS: dict[str, str | None] = {
     "download_url": "url dst",
     "get_cfg_default": "",
     "get_most_similar_str_to_a_from_b": "a b",
-    "init_network_weights": "model init_type gain",
     "listdir_nohidden": "path sort",
     "load_checkpoint": "fpath",
     "load_pretrained_weights": "model weight_path",
     "mkdir_if_missing": "dirname",
-    "open_all_layers": "model",
-    "open_specified_layers": "model open_layers",
     "read_image": "path",
     "read_json": "fpath",
     "resume_from_checkpoint": "fdir model optimizer scheduler",
@@ -119,8 +116,8 @@ MODULES = {
         "read_json set_random_seed tolist_if_not write_json"
     ),
     "dassl.utils.torchtools": (
-        "count_num_param init_network_weights load_checkpoint load_pretrained_weights "
-        "open_all_layers open_specified_layers resume_from_checkpoint save_checkpoint"
+        "count_num_param load_checkpoint load_pretrained_weights resume_from_checkpoint "
+        "save_checkpoint"
     ),
 }
 UTILS = ("logger", "meters", "registry", "tools", "torchtools")
@@ -160,7 +157,8 @@ METHODS = {
 }
 
 # Methods and data sets of domain adaptation, generalisation and semi-supervised learning, the parts
-# that only they use, and the pictures' policies: no CoOp-family code asks for them.
+# that only they use, the pictures' policies and tools for whole networks: no CoOp-family code asks
+# for them.
 LEFT_OUT = (
     "dassl.data.datasets.da",
     "dassl.data.datasets.dg",
@@ -175,6 +173,9 @@ LEFT_OUT = (
     "dassl.modeling.ops",
     "dassl.optim.radam.AdamW",
     "dassl.optim.radam.PlainRAdam",
+    "dassl.utils.init_network_weights",
+    "dassl.utils.open_all_layers",
+    "dassl.utils.open_specified_layers",
 )
 LIGHT = "clean implementation" in (dassl.__doc__ or "")
 

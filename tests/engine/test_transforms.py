@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from dassl.data.transforms import (
+from dassl.data.transforms.transforms import (
     AVAI_CHOICES,
     Cutout,
     GaussianNoise,

@@ -24,11 +24,8 @@ from dassl.utils import (
     collect_env_info,
     count_num_param,
     download_url,
-    init_network_weights,
     listdir_nohidden,
     mkdir_if_missing,
-    open_all_layers,
-    open_specified_layers,
     read_json,
     set_random_seed,
     setup_logger,
@@ -193,36 +190,16 @@ def test_path_helpers(tmp_path) -> None:
     assert (tmp_path / "copy").read_text() == "data"
 
 
-def test_layers_are_opened_and_frozen_by_name() -> None:
-    model = nn.ModuleDict({"old": nn.Linear(2, 2), "new": nn.Linear(2, 3)})
-    open_specified_layers(model, "new")
-    assert [p.requires_grad for p in model.parameters()] == [False, False, True, True]
-    assert (model["old"].training, model["new"].training) == (False, True)
-    open_all_layers(model)
-    assert all(p.requires_grad for p in model.parameters())
-    with pytest.raises(ValueError, match="no such layers: \\['other'\\]"):
-        open_specified_layers(model, ["other"])
-    assert count_num_param(model) == 6 + 9 == count_num_param(params=model.parameters())
+def test_parameters_are_counted() -> None:
+    model = nn.Linear(2, 3)
+    assert count_num_param(model) == 9 == count_num_param(params=model.parameters())
     with pytest.raises(ValueError, match="at least one"):
         count_num_param()
 
 
-@pytest.mark.parametrize("kind", ["normal", "xavier", "kaiming", "orthogonal"])
-def test_weights_are_initialised_in_place(kind) -> None:
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
-    before = model[3].weight.clone()
-    nn.init.constant_(model[1].weight, 5.0)
-    init_network_weights(model, kind)
-    assert not torch.equal(before, model[3].weight)
-    assert torch.equal(model[1].weight, torch.ones(4))
-    assert not model[3].bias.any()
-    with pytest.raises(NotImplementedError, match="init_type"):
-        init_network_weights(model, "magic")
-
-
 def test_importing_the_engine_needs_only_light_libraries() -> None:
     light = {"PIL", "dassl", "numpy", "tabulate", "torch", "torchvision", "tqdm", "yacs", "yaml"}
-    rooms = ("config", "config.dassl_keys", "errors", "files")
+    rooms = ("config", "config.dassl_keys", "errors", "files", "legacy")
     ours = {f"coop_cmp.{room}" for room in rooms}
     for path in Path(dassl.__file__).parent.rglob("*.py"):
         for node in ast.parse(path.read_text()).body:

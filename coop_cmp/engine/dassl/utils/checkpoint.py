@@ -15,8 +15,7 @@ import torch
 from torch import nn
 
 from coop_cmp.files import atomic_write
-
-from .legacy import legacy_globals
+from coop_cmp.legacy import STAND_INS
 
 BEST_NAME = "model-best.pth.tar"
 
@@ -66,7 +65,7 @@ def strip_module(state_dict: Mapping[str, Any]) -> OrderedDict[str, Any]:
 
 
 def load_checkpoint(fpath: str) -> Any:
-    """Read a checkpoint to the CPU; files of upstream Dassl too (with torch >= 2.5).
+    """Read a checkpoint to the CPU; files of upstream Dassl too.
 
     Raises:
         ValueError: ``fpath`` is None.
@@ -78,7 +77,7 @@ def load_checkpoint(fpath: str) -> Any:
     if not os.path.isfile(fpath):
         raise FileNotFoundError(f'File is not found at "{fpath}"')
     try:
-        with legacy_globals():
+        with torch.serialization.safe_globals(STAND_INS):
             return torch.load(fpath, map_location="cpu", weights_only=True)
     # A torn file shows as RuntimeError, EOFError, UnpicklingError, KeyError... by where it is cut.
     except Exception as error:

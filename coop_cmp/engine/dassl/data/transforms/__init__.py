@@ -1,21 +1,5 @@
 """Image transforms by name."""
 
-from .transforms import (
-    AVAI_CHOICES,
-    INTERPOLATION_MODES,
-    Cutout,
-    GaussianNoise,
-    InstanceNormalization,
-    Random2DTranslation,
-    build_transform,
-)
+from .transforms import INTERPOLATION_MODES, build_transform
 
-__all__ = [
-    "AVAI_CHOICES",
-    "INTERPOLATION_MODES",
-    "Cutout",
-    "GaussianNoise",
-    "InstanceNormalization",
-    "Random2DTranslation",
-    "build_transform",
-]
+__all__ = ["INTERPOLATION_MODES", "build_transform"]
