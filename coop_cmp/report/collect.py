@@ -87,7 +87,7 @@ class Collector:
         problems: dict[str, None] = {}
         values = {cell: self._value(cell, problems) for cell in dict.fromkeys(table.cells())}
         if table.own and self.comparer.intervals:
-            values = {cell: replace(v, own=self._own(cell)) for cell, v in values.items()}
+            values = {c: replace(v, own=self._own(c, problems)) for c, v in values.items()}
         for column in table.columns() if holm else ():
             family = {cell: change for cell in column if (change := values[cell].change)}
             for cell, change in zip(family, corrected(family.values()), strict=True):
@@ -122,9 +122,15 @@ class Collector:
         )
         return replace(value, baseline_missing=missing, change=change, fit=fit)
 
-    def _own(self, cell: Cell) -> Difference | None:
+    def _own(self, cell: Cell, problems: dict[str, None]) -> Difference | None:
         rows = [row for found in self._by_seed(cell).values() for row in found]
-        return self.comparer.value(rows, cell.metric) if rows and cell.metric in METRICS else None
+        if not rows or cell.metric not in METRICS:
+            return None
+        try:
+            return self.comparer.value(rows, cell.metric)
+        except UserError as error:
+            problems[f"no interval: {error}"] = None
+            return None
 
     def _missing(self, cell: Cell) -> tuple[Run, ...]:
         return tuple(run for runs in cell.runs for run in runs if self._row(run) is None)
