@@ -6,17 +6,17 @@ The embedded default.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from dassl.data.datasets import DATASET_REGISTRY
-from PIL import Image, ImageFilter, ImageOps
+from PIL import Image
 
 from coop_cmp.errors import UserError
 
 from .base import Sizes
 from .drawn import DrawnDataset
-from .sampling import by_label, subsample_classes
+from .sampling import by_label
+from .shifts import Shifted, add_noise, blur, invert, turn
 from .splits import Split
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -79,19 +79,11 @@ class Digits(DrawnDataset):
         return picture
 
 
-class ShiftedDigits(Digits):
-    """The test part of Digits under a shift; the training list only names the classes."""
+class ShiftedDigits(Shifted, Digits):
+    """The test part of Digits under a shift."""
 
     sizes = Sizes(10, 1197, 0, 1197)
     pictures_of = "digits"
-
-    def lists(self, split: Split) -> Split:
-        """Only the test part."""
-        return Split(split.test, [], split.test)
-
-    def select(self, cfg: Any, split: Split) -> Split:
-        """No few-shot sample: there is nothing to train on."""
-        return subsample_classes(split, cfg.DATASET.SUBSAMPLE_CLASSES)
 
 
 @DATASET_REGISTRY.register()
@@ -101,9 +93,8 @@ class DigitsNoise(ShiftedDigits):
     dataset_dir = "digits_noise"
 
     def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
-        """Add noise of 0.4 times the range and cut off what leaves it."""
-        noisy = np.asarray(picture) + rng.normal(0, 0.4 * 255, (SIZE, SIZE))
-        return Image.fromarray(noisy.clip(0, 255).astype(np.uint8))
+        """Add noise of 0.4 times the range."""
+        return add_noise(picture, rng, 0.4)
 
 
 @DATASET_REGISTRY.register()
@@ -114,7 +105,7 @@ class DigitsBlur(ShiftedDigits):
 
     def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
         """Blur with a standard deviation of three of the 32 pixels."""
-        return picture.filter(ImageFilter.GaussianBlur(3))
+        return blur(picture, 3)
 
 
 @DATASET_REGISTRY.register()
@@ -125,7 +116,7 @@ class DigitsRotate(ShiftedDigits):
 
     def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
         """Turn by a random angle of up to 45 degrees."""
-        return picture.rotate(rng.uniform(-45, 45), Image.Resampling.BICUBIC)
+        return turn(picture, rng, 45)
 
 
 @DATASET_REGISTRY.register()
@@ -136,4 +127,4 @@ class DigitsInvert(ShiftedDigits):
 
     def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
         """Swap dark and light."""
-        return ImageOps.invert(picture)
+        return invert(picture)

@@ -1,31 +1,30 @@
-"""Letters and digits in eight typefaces that GlyphCLIP has not seen: an embedded data set with many
-classes.
+"""A hundred signs in eight typefaces that GlyphCLIP has not seen, and four shifted test sets.
 
-47 classes, as in the merged sets of EMNIST (Cohen et al., 2017): the digits, the capitals, and the
-small letters that do not look like their capitals. Every picture is a character in a random face of
-a random typeface, a little turned, slanted, moved, faded and noisy. The typefaces come as packages
-from PyPI; GlyphCLIP was trained on those that matplotlib ships.
+The embedded data set with many classes: digits, letters of three scripts with their accents, and
+symbols. Every picture is a sign in a random face of a random typeface, a little turned, slanted,
+moved and faded, in uneven light and noisy. The typefaces come as packages from PyPI; GlyphCLIP was
+trained on those that matplotlib ships.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import string
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 from dassl.data.datasets import DATASET_REGISTRY
+from matplotlib.ft2font import FT2Font
 from PIL import Image, ImageDraw, ImageFont
 
 from coop_cmp.errors import UserError
 
 from .base import Sizes
 from .drawn import DrawnDataset
+from .shifts import Shifted, add_noise, blur, invert, turn
+from .signs import KINDS, SIGNS, sign_name
 from .splits import Split
 
-DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-CHARACTERS = string.digits + string.ascii_uppercase + "abdefghnqrt"
 # Packages font-roboto and so on. Licences: Apache 2.0 (Roboto, Caladea), OFL 1.1 (all others).
 TYPEFACES = (
     "roboto",
@@ -37,21 +36,26 @@ TYPEFACES = (
     "fredoka_one",
     "intuitive",
 )
-TRAIN, VAL, TEST = 20, 10, 40  # pictures per class
 SEED = 47
-PAGE, SIZE = 192, 32
+TRAIN, VAL, TEST = 16, 4, 20  # pictures per class
+PAGE, SIZE = 96, 32
+LIGHT = 125
 
 
-def class_name(character: str) -> str:
-    """``seven``, ``capital a``, ``lowercase a``."""
-    if character.isdigit():
-        return DIGITS[int(character)]
-    return f"{'capital' if character.isupper() else 'lowercase'} {character.lower()}"
+def choose_classes() -> list[str]:
+    """Return a hundred random signs, of each kind as many among the base as the new classes."""
+    random = np.random.RandomState(SEED)
+    kinds = [[kind[i] for i in random.permutation(len(kind))] for kind in KINDS]
+    mixed = [sign for kind in kinds for sign in kind[: 2 * round(50 * len(kind) / len(SIGNS))]]
+    return [mixed[i] for half in (0, 1) for i in 2 * random.permutation(len(mixed) // 2) + half]
+
+
+CLASSES = choose_classes()
 
 
 @cache
-def faces(typeface: str) -> list[Path]:
-    """The font files of a typeface, one for each of its faces."""
+def faces(typeface: str) -> dict[Path, frozenset[int]]:
+    """Return the font files of a typeface, one for each of its faces, with their code points."""
     package = importlib.util.find_spec(f"font_{typeface}")
     if package is None or not package.submodule_search_locations:
         raise UserError(
@@ -61,18 +65,33 @@ def faces(typeface: str) -> list[Path]:
     files = sorted(Path(package.submodule_search_locations[0], "files").iterdir())
     # Of two formats of a face the TrueType one, and no file that holds several faces at once.
     named = {f.stem: f for f in files if f.suffix in (".otf", ".ttf") and "Variable" not in f.stem}
-    return list(named.values())
+    return {file: frozenset(FT2Font(str(file)).get_charmap()) for file in named.values()}
 
 
-def draw_character(character: str, rng: np.random.Generator) -> Image.Image:
-    """A character, light on dark, 32 x 32, in a random face and pose."""
-    typeface = faces(TYPEFACES[rng.integers(len(TYPEFACES))])
-    font = ImageFont.truetype(str(typeface[rng.integers(len(typeface))]), PAGE // 2)
+@cache
+def faces_with(sign: str) -> list[list[Path]]:
+    """Return, for each typeface that has the sign, its faces that have it."""
+    having = [[f for f, codes in faces(name).items() if ord(sign) in codes] for name in TYPEFACES]
+    return [files for files in having if files]
+
+
+@cache
+def load_font(file: Path) -> ImageFont.FreeTypeFont:
+    """Open a font file once."""
+    return ImageFont.truetype(str(file), PAGE // 2)
+
+
+def draw_sign(sign: str, rng: np.random.Generator) -> Image.Image:
+    """Draw a sign, light on dark, 32 x 32, in a random face and pose."""
+    typefaces = faces_with(sign)
+    typeface = typefaces[rng.integers(len(typefaces))]
+    font = load_font(typeface[rng.integers(len(typeface))])
     page = Image.new("L", (PAGE, PAGE))
-    ImageDraw.Draw(page).text((PAGE / 2, PAGE / 2), character, 255, font, anchor="mm")
+    ImageDraw.Draw(page).text((PAGE / 2, PAGE / 2), sign, 255, font, anchor="mm")
     page = page.rotate(rng.normal(0, 6), Image.Resampling.BICUBIC)
-    slant = (1, rng.normal(0, 0.12), 0, 0, 1, 0)
-    page = page.transform(page.size, Image.Transform.AFFINE, slant, Image.Resampling.BICUBIC)
+    slant = rng.normal(0, 0.12)  # about the middle of the page
+    shear = (1, slant, -slant * PAGE / 2, 0, 1, 0)
+    page = page.transform(page.size, Image.Transform.AFFINE, shear, Image.Resampling.BICUBIC)
     glyph = page.crop(page.getbbox())
     scale = rng.uniform(20, 28) / max(glyph.size)
     width, height = (max(1, round(side * scale)) for side in glyph.size)
@@ -80,30 +99,96 @@ def draw_character(character: str, rng: np.random.Generator) -> Image.Image:
     place = ((SIZE - width) // 2 + shift[0], (SIZE - height) // 2 + shift[1])
     picture = Image.new("L", (SIZE, SIZE))
     picture.paste(glyph.resize((width, height), Image.Resampling.LANCZOS), place)
-    levels = np.asarray(picture) * rng.uniform(0.6, 1) + rng.uniform(0, 25)
+    ink = np.asarray(picture) / 255
+    levels = background(rng) * (1 - ink) + 255 * rng.uniform(0.6, 1) * ink
     levels = levels + rng.normal(0, 12, levels.shape)
     return Image.fromarray(levels.clip(0, 255).astype(np.uint8))
 
 
+def background(rng: np.random.Generator) -> np.ndarray:
+    """Return a dark page in uneven light, which rises by up to LIGHT from one side to the other."""
+    angle, (y, x) = rng.uniform(0, 2 * np.pi), np.mgrid[-1 : 1 : SIZE * 1j, -1 : 1 : SIZE * 1j]
+    rise = 0.5 + (np.cos(angle) * x + np.sin(angle) * y) / 8**0.5  # from 0 to 1
+    return rng.uniform(0, 25) + rng.uniform(0, LIGHT) * rise
+
+
 @DATASET_REGISTRY.register()
 class Glyphs(DrawnDataset):
-    """940 training, 470 validation and 1,880 test pictures of 47 classes."""
+    """1,600 training, 400 validation and 2,000 test pictures of a hundred classes."""
 
     dataset_dir = "glyphs"
     split_file = "split_Glyphs.json"
-    sizes = Sizes(47, 940, 470, 1880)
+    sizes = Sizes(100, 1600, 400, 2000)
 
     def plan(self) -> Split:
         """So many pictures of each class in each part."""
         split, ends = Split([], [], []), np.cumsum([0, TRAIN, VAL, TEST])
-        for label, character in enumerate(CHARACTERS):
-            name = class_name(character)
-            items = [(f"{label:02d}/{i:03d}.png", label, name) for i in range(ends[-1])]
+        for label, sign in enumerate(CLASSES):
+            items = [(f"{label:02d}/{i:03d}.png", label, sign_name(sign)) for i in range(ends[-1])]
             for part, start, end in zip(split, ends, ends[1:], strict=False):
                 part.extend(items[start:end])
-        return split
+        return self.lists(split)
 
     def draw(self, path: str, label: int) -> Image.Image:
-        """The character of the class, in a pose that the number in the path decides."""
+        """The sign of the class, in a pose that the number in the path decides, changed."""
         rng = np.random.default_rng([SEED, label, int(Path(path).stem)])
-        return draw_character(CHARACTERS[label], rng)
+        return self.change(draw_sign(CLASSES[label], rng), rng)
+
+    def lists(self, split: Split) -> Split:
+        """Which pictures the data set has."""
+        return split
+
+    def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
+        """What happens to a picture before it is written."""
+        return picture
+
+
+class ShiftedGlyphs(Shifted, Glyphs):
+    """The test part of Glyphs under a shift."""
+
+    sizes = Sizes(100, 2000, 0, 2000)
+    pictures_of = "glyphs"
+
+
+@DATASET_REGISTRY.register()
+class GlyphsNoise(ShiftedGlyphs):
+    """Glyphs with Gaussian noise on every pixel."""
+
+    dataset_dir = "glyphs_noise"
+
+    def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
+        """Add noise of 0.2 times the range."""
+        return add_noise(picture, rng, 0.2)
+
+
+@DATASET_REGISTRY.register()
+class GlyphsBlur(ShiftedGlyphs):
+    """Glyphs out of focus."""
+
+    dataset_dir = "glyphs_blur"
+
+    def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
+        """Blur with a standard deviation of one and a half of the 32 pixels."""
+        return blur(picture, 1.5)
+
+
+@DATASET_REGISTRY.register()
+class GlyphsRotate(ShiftedGlyphs):
+    """Glyphs turned to either side."""
+
+    dataset_dir = "glyphs_rotate"
+
+    def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
+        """Turn by a random angle of up to 30 degrees."""
+        return turn(picture, rng, 30)
+
+
+@DATASET_REGISTRY.register()
+class GlyphsInvert(ShiftedGlyphs):
+    """Glyphs dark on light."""
+
+    dataset_dir = "glyphs_invert"
+
+    def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
+        """Swap dark and light."""
+        return invert(picture)

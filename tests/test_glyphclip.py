@@ -1,4 +1,4 @@
-"""GlyphCLIP: its renderer, captions, pre-training and the weights in the repository."""
+"""GlyphCLIP: its signs, renderer, captions, pre-training and the weights in the repository."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from open_clip.model import CLIP
 from safetensors.torch import load_file
 
 from coop_cmp.datasets.digits import NAMES, fixed_split, load_pictures
+from coop_cmp.datasets.signs import DIGITS, SIGNS, sign_name
 from tools.glyphclip import captions, pretrain, render
 
 MODELS = Path(__file__).parents[1] / "configs" / "models"
@@ -45,18 +46,18 @@ def glyph_clip() -> CLIP:
 
 
 def test_the_same_seed_draws_the_same_pictures(bank: render.GlyphBank) -> None:
-    characters = torch.arange(62)
-    first, again = (render.Renderer(bank, 3)(characters) for _ in range(2))
-    other = render.Renderer(bank, 4)(characters)
+    signs = torch.arange(len(SIGNS))
+    first, again = (render.Renderer(bank, 3)(signs) for _ in range(2))
+    other = render.Renderer(bank, 4)(signs)
     assert torch.equal(first.images, again.images)
     assert torch.equal(first.flags, again.flags)
     assert not torch.equal(first.images, other.images)
 
 
 def test_pictures_are_of_the_right_size_and_show_something(bank: render.GlyphBank) -> None:
-    images, flags = render.Renderer(bank, 0)(torch.arange(62).repeat(4))
-    assert images.shape == (248, 1, 32, 32)
-    assert flags.shape == (248, len(render.ATTRIBUTES))
+    images, flags = render.Renderer(bank, 0)(torch.arange(len(SIGNS)).repeat(4))
+    assert images.shape == (4 * len(SIGNS), 3, 32, 32)
+    assert flags.shape == (4 * len(SIGNS), len(render.ATTRIBUTES))
     assert images.min() >= 0
     assert images.max() <= 1
     assert (images.std((1, 2, 3)) > 0.02).all()
@@ -65,10 +66,10 @@ def test_pictures_are_of_the_right_size_and_show_something(bank: render.GlyphBan
     assert images[~inverted].mean() < 0.4
 
 
-def test_every_character_is_drawn_by_the_training_and_the_held_out_fonts(
+def test_every_sign_is_drawn_by_the_training_and_the_held_out_fonts(
     bank: render.GlyphBank,
 ) -> None:
-    assert set(bank.characters.tolist()) == set(range(62))
+    assert set(bank.signs.tolist()) == set(range(len(SIGNS)))
     training = {p.stem for p in render.font_files() if render.code_points(p)}
     assert set(render.HELD_OUT_FONTS) < training
     assert len(training) > 15
@@ -95,26 +96,38 @@ def test_pre_training_imports_nothing_that_holds_the_real_digits() -> None:
     inside = {name for name in imported if name.startswith(("coop_cmp", "tools"))}
     outside -= {"coop_cmp", "tools"}
     assert outside == {"matplotlib", "numpy", "open_clip", "PIL", "safetensors", "scipy", "torch"}
-    assert inside == {"coop_cmp.files", "tools.glyphclip.captions", "tools.glyphclip.render"}
+    ours = {"tools.glyphclip.captions", "tools.glyphclip.render"}
+    assert inside == {"coop_cmp.files", "coop_cmp.datasets.signs"} | ours
 
 
-def test_captions_name_the_character_and_what_is_true_of_the_picture() -> None:
-    rng = random.Random(0)
+def test_captions_name_the_sign_and_what_is_true_of_the_picture() -> None:
+    rng, seven = random.Random(0), SIGNS.index("7")
     for attribute, adjectives in captions.ADJECTIVES.items():
-        text = captions.caption("7", attribute, rng)
+        text = captions.caption(seven, [attribute], rng)
         assert any(adjective in text for adjective in adjectives), text
-        assert "seven" in text or "7" in text
-    plain = {captions.caption("7", "any", rng) for _ in range(2000)}
-    for template in ("a photo of a {}.", "a photo of the digit {}.", "a photo of the number {}."):
-        assert template.format("seven") in plain
+        assert "seven" in text
+    plain = {captions.caption(seven, [], rng) for _ in range(2000)}
+    assert plain == {frame.format("seven") for frame in captions.FRAMES}
     assert set(captions.ADJECTIVES) == set(render.ATTRIBUTES[1:])
-    assert captions.DIGITS == NAMES
+
+
+def test_every_sign_has_a_name_of_its_own_in_which_digits_are_words() -> None:
+    assert len({sign_name(sign) for sign in SIGNS}) == len(set(SIGNS)) == len(SIGNS) == 184
+    assert [sign_name(digit) for digit in DIGITS] == list(NAMES)
+    names = {
+        "A": "capital a",
+        "a": "lowercase a",
+        "é": "e acute",
+        "α": "alpha",
+        "Ж": "cyrillic zhe",
+    }
+    assert {sign: sign_name(sign) for sign in names} == names
 
 
 def test_every_caption_is_inside_the_vocabulary(words: pretrain.Vocabulary) -> None:
     rng, tokenizer = random.Random(0), open_clip.get_tokenizer("ViT-B-32")
-    choices = [(c, a) for c in render.CHARACTERS for a in render.ATTRIBUTES]
-    texts = [captions.caption(c, a, rng) for c, a in choices]
+    choices = [(c, a) for c in range(len(SIGNS)) for a in render.ATTRIBUTES[1:]]
+    texts = [captions.caption(c, [a], rng) for c, a in choices]
     tokens = words(texts)
     expected = tokenizer(texts)
     assert torch.equal(words.rows[tokens], expected[:, : tokens.shape[1]])
@@ -122,26 +135,38 @@ def test_every_caption_is_inside_the_vocabulary(words: pretrain.Vocabulary) -> N
 
 
 def test_a_caption_is_positive_for_exactly_the_pictures_it_describes() -> None:
-    characters = torch.tensor([7, 7, 3])
+    seven, three = SIGNS.index("7"), SIGNS.index("3")
+    signs = torch.tensor([seven, seven, three])
     flags = torch.zeros(3, len(render.ATTRIBUTES), dtype=torch.bool)
     flags[:, 0] = True
     flags[0, render.ATTRIBUTES.index("bold")] = True
+    flags[:2, render.ATTRIBUTES.index("noisy")] = True
     flags[1:, render.ATTRIBUTES.index("blurry")] = True
     rng = random.Random(1)
-    for _ in range(20):
-        texts, positive = pretrain.describe(characters, flags, rng)
+    for _ in range(40):
+        texts, positive = pretrain.describe(signs, flags, rng)
         assert len(set(texts)) == len(texts)
         for text, mask in zip(texts, positive.t().tolist(), strict=True):
-            three = "three" in text or "3" in text
             bold, blurry = "bold" in text or "thick" in text, "blur" in text
-            assert mask == [not three and not blurry, not three and not bold, three]
+            noisy = "noisy" in text or "grainy" in text
+            described = [not blurry, not bold, not bold and not noisy]
+            named = ["seven" in text, "seven" in text, "three" in text]
+            assert mask == [a and b for a, b in zip(named, described, strict=True)], text
+
+
+def test_a_batch_has_all_digits_and_several_pictures_of_each_sign() -> None:
+    generator = torch.Generator().manual_seed(0)
+    signs = pretrain.sample_signs(64, generator).tolist()
+    assert len(signs) == 64
+    assert set(range(10)) < set(signs)
+    assert {signs.count(sign) for sign in signs} == {pretrain.REPEATS}
 
 
 def test_the_loss_is_the_plain_contrastive_loss_when_nothing_repeats() -> None:
     logits = torch.randn(5, 5, generator=torch.Generator().manual_seed(0))
     target = torch.arange(5)
     plain = (F.cross_entropy(logits, target) + F.cross_entropy(logits.t(), target)) / 2
-    torch.testing.assert_close(pretrain.contrastive_loss(logits, torch.eye(5)), plain)
+    torch.testing.assert_close(pretrain.contrastive_loss(logits, torch.eye(5) > 0), plain)
 
 
 def test_text_features_are_those_of_open_clip(glyph_clip: CLIP, words: pretrain.Vocabulary) -> None:

@@ -21,7 +21,7 @@ from coop_cmp.files import atomic_write
 from coop_cmp.report.collect import Collector
 from coop_cmp.report.definitions import FIGURE, TITLES, names, table
 from coop_cmp.report.embedded import EMBEDDED
-from coop_cmp.report.layout import SEEDS, Table
+from coop_cmp.report.layout import Table
 from coop_cmp.report.render import CSV_HEAD, FORMATS, Renderer
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run, with_needs
@@ -42,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--datasets", nargs="+", metavar="X", help="data sets to run; default: all")
     run.add_argument("--shots", nargs="+", type=int, metavar="N", help="shots to run; default: all")
     for verb in (run, show, embedded):
-        text = f"seeds; default: {' '.join(map(str, SEEDS))}"
-        verb.add_argument("--seeds", nargs="+", type=int, default=SEEDS, metavar="N", help=text)
+        text = "seeds; default: 1 2 3, and up to 10 for the embedded tables"
+        verb.add_argument("--seeds", nargs="+", type=int, metavar="N", help=text)
     add_output_argument(show)
     for verb in (run, embedded):
         add_launch_arguments(verb)
@@ -63,9 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _tables(wanted: Sequence[str], seeds: Sequence[int]) -> list[Table]:
+def _tables(wanted: Sequence[str], seeds: Sequence[int] | None) -> list[Table]:
     chosen = [*TITLES, FIGURE] if list(wanted) == ["all"] else wanted
-    return [table(name, tuple(seeds)) for name in chosen]
+    return [table(name, tuple(seeds or ())) for name in chosen]
 
 
 def _selected(tables: Sequence[Table], args: argparse.Namespace) -> list[Run]:

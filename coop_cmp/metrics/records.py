@@ -112,6 +112,11 @@ def check_keys(keys: Iterable[str] | None) -> list[str]:
     return names
 
 
+def find_metric(name: str) -> Metric:
+    """Return the metric of this name, or what is measured in training."""
+    return METRICS.get(name) or TRAINING[name]
+
+
 def shown_in(place: Literal["log", "table"]) -> list[Metric]:
     """Return the metrics that are shown unasked in the log or in tables, in their order."""
     return [metric for metric in METRICS.values() if place in metric.shown]
@@ -282,3 +287,21 @@ for _metric in (
     ),
 ):
     register(_metric)
+
+
+def _in_training(_: Weighted) -> Tensor:
+    raise NotImplementedError("measured in training, not from predictions")
+
+
+_measured = partial(Metric, function=_in_training, better=None, shown=())
+TRAINING = {
+    metric.name: metric
+    for metric in (
+        _measured(
+            "fit.accuracy", text="Accuracy in the last tenth of the epochs.", title="training Acc"
+        ),
+        _measured("fit.wrong", text="Samples that were wrong.", title="wrong in training"),
+        _measured("fit.gradient", text="Size of the term's gradient.", title="gradient"),
+    )
+}
+"""What is measured in training, see ``trainers/fit.py``."""

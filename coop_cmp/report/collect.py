@@ -8,6 +8,7 @@ from statistics import mean
 from typing import Any
 
 from coop_cmp.errors import UserError
+from coop_cmp.metrics.records import METRICS
 from coop_cmp.report.layout import Cell, Table
 from coop_cmp.runs.compare import Comparer, Difference, corrected
 from coop_cmp.runs.frame import is_setting
@@ -31,6 +32,7 @@ class Value:
             change or one over fewer seeds.
         change: the difference to the baseline over the seeds that both have, None without one.
         fit: what a term did in training, see ``FIT``; empty without one.
+        own: the value itself with its interval, where the table asks for it.
     """
 
     by_seed: dict[int, float]
@@ -38,6 +40,7 @@ class Value:
     baseline_missing: tuple[Run, ...] = ()
     change: Difference | None = None
     fit: tuple[float, ...] = ()
+    own: Difference | None = None
 
 
 def mixed_weights(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -83,6 +86,8 @@ class Collector:
         """
         problems: dict[str, None] = {}
         values = {cell: self._value(cell, problems) for cell in dict.fromkeys(table.cells())}
+        if table.own and self.comparer.intervals:
+            values = {c: replace(v, own=self._own(c, problems)) for c, v in values.items()}
         for column in table.columns() if holm else ():
             family = {cell: change for cell in column if (change := values[cell].change)}
             for cell, change in zip(family, corrected(family.values()), strict=True):
@@ -116,6 +121,16 @@ class Collector:
         fit = fit_of(row for rows in ours.values() for row in rows)
         missing = self._missing(cell.baseline)
         return replace(value, baseline_missing=missing, change=change, fit=fit)
+
+    def _own(self, cell: Cell, problems: dict[str, None]) -> Difference | None:
+        rows = [row for found in self._by_seed(cell).values() for row in found]
+        if not rows or cell.metric not in METRICS:
+            return None
+        try:
+            return self.comparer.value(rows, cell.metric)
+        except UserError as error:
+            problems[f"no interval: {error}"] = None
+            return None
 
     def _missing(self, cell: Cell) -> tuple[Run, ...]:
         return tuple(run for runs in cell.runs for run in runs if self._row(run) is None)

@@ -1,4 +1,4 @@
-"""The paper's tables in miniature, and what it has none for: GlyphCLIP on embedded data."""
+"""Tables of the embedded model and data: its regime, and the penalty and its rivals in it."""
 
 from __future__ import annotations
 
@@ -8,129 +8,163 @@ from typing import Any
 
 from coop_cmp.losses.names import TERMS, twin_of
 from coop_cmp.report.layout import Block, Cell, Recipe, heading, metric_blocks
-from coop_cmp.runs.run import LAMBDAS, TEST_TIME, shots_text
+from coop_cmp.runs.run import TEST_TIME, shots_text
 
+SEEDS = tuple(range(1, 11))  # where something is claimed
+REGIME_SEEDS = SEEDS[:5]
+SHOTS = 1  # where CoOp fits its shots; of all tables but that of the regime
+METHODS = ("CoOp", "MaPLe", "KgCoOp", "CLIPFT")  # CoCoOp and ProDA take long on many classes
+SHIFTS = ("noise", "blur", "rotate", "invert")
+PLACES = ("seen", "new", "shifts")
+OWN_CONTEXT = (("TRAINER.COOP.CSC", "True"),)
+WEIGHTS = {"ratio": (0.001, 0.01, 0.1, 0.95), "log": (0.001, 0.01, 0.1, 0.95, 3.0, 10.0)}
 FITTED = ("vector", "dirichlet", "isotonic", "histogram")  # values for each class
-PROMPT_LEARNERS = ("CoOp", "CoCoOp", "ProDA", "MaPLe", "KgCoOp")
-TWINS = tuple(f"{name}{twin}" for name in PROMPT_LEARNERS for twin in ("", "_CMP"))
-SHIFTS = ("digits_noise", "digits_blur", "digits_rotate", "digits_invert")
+POSTHOC = ("temperature", "temperature-map", *FITTED, "sals", "dac")
 EMBEDDED = {
-    "embedded_methods": "Every method with and without the penalty",
-    "embedded_fewshot": "The same with fewer shots",
-    "embedded_domain": "Domain generalisation: trained on digits, tested on four shifts",
-    "embedded_lambda": "The weight of the penalty",
-    "embedded_finetuning": "Fine-tuning with and without the penalty",
-    "embedded_base2new": "Trained on five of the ten digits, tested on both halves",
-    "embedded_glyphs": "Many classes: 47 letters and digits in unknown typefaces",
-    "embedded_calibrators": "Every rival, on seen classes, new ones and shifts",
+    "embedded_regime": "The regime: how CoOp fits its shots, and how confident it is then",
+    "embedded_lambda": "The weight of the penalty, in both forms",
+    "embedded_methods": "Methods with and without the penalty",
+    "embedded_digits": "The same on handwritten digits",
+    "embedded_calibrators": "Every rival of the penalty",
 }
 CALIBRATORS = "embedded_calibrators"
-CALIBRATED = ("CoOp", "KgCoOp", "MaPLe")
-CALIBRATORS_NOTE = (
-    f"Of the methods {', '.join(CALIBRATED)}; others are left out for the time they take. "
-    "Calibrators with values for each class are not applicable to new classes, DAC is for them "
-    'alone. "new" is trained on five of the digits and tested on the others, "shifts" is the mean '
-    "of the four."
+PLACES_NOTE = (
+    '"new" is trained on the first half of the classes and tested on the others, "shifts" is the '
+    "mean over noise, blur, rotation and inversion."
 )
-POSTHOC = ("temperature", "temperature-map", *FITTED, "sals", "dac")
+CALIBRATORS_NOTE = (
+    "Calibrators with values for each class are not applicable to new classes, DAC is for them "
+    "alone."
+)
 
 
 def embedded_blocks(name: str, seeds: tuple[int, ...]) -> list[Block]:
-    """The blocks of one of the miniatures."""
-    recipe = Recipe("GlyphCLIP", seeds, source="digits")
+    """Return the blocks of one of the tables."""
+    recipe = Recipe("GlyphCLIP", seeds)
+    if name == "embedded_regime":
+        return _regime_blocks(recipe)
+    if name == "embedded_lambda":
+        return [_lambda_block(recipe, own, form) for own in (False, True) for form in WEIGHTS]
     if name == CALIBRATORS:
         return _calibrators_blocks(recipe)
-    if name == "embedded_base2new":
-        return _base2new_blocks(recipe)
-    if name == "embedded_lambda":
-        return _lambda_blocks(recipe, "digits", (*PROMPT_LEARNERS, "CLIPFT"), LAMBDAS)
-    if name == "embedded_glyphs":
-        return _lambda_blocks(Recipe("GlyphCLIP", seeds), "glyphs", CALIBRATED, (0.01, 0.1, 0.95))
-    columns: dict[str, tuple[str, ...]] = {"digits": ("digits",)}
-    methods, shots = ["ZeroshotCLIP", *TWINS], [8]
-    metrics = ["accuracy", "ece", "ace", "weighted_mce", "mce"]
-    if name == "embedded_domain":
-        columns |= {shift.removeprefix("digits_"): (shift,) for shift in SHIFTS}
-        columns["mean of shifts"] = SHIFTS
-        metrics = ["accuracy", "ece"]
-    elif name == "embedded_fewshot":
-        shots = [1, 2, 4]
-    elif name == "embedded_finetuning":
-        methods = ["ZeroshotCLIP", "CLIPFT", "CLIPFT_CMP"]
+    if name == "embedded_digits":
+        rows = _with_twins(("CoOp", "CoCoOp", "ProDA", *METHODS[1:]))
 
-    blocks: list[Block] = []
-    for count in shots:
+        def cell(method: str, label: str, metric: str) -> Cell:
+            return recipe.cell(method, (label,), 8, metric)
 
-        def cell(method: str, label: str, metric: str, count: int = count) -> Cell:
-            return recipe.cell(method, columns[label], count, metric)
+        return metric_blocks("8 shots", rows, ["digits"], ["accuracy", "gap", "ece", "nll"], cell)
+    methods = {method: method for method in _with_twins(METHODS)}
+    return [_places_block(recipe, shots_text(SHOTS), methods, ("accuracy", "gap", "ece"))]
 
-        blocks += metric_blocks(shots_text(count), methods, list(columns), metrics, cell)
+
+def _with_twins(methods: Sequence[str]) -> list[str]:
+    return ["ZeroshotCLIP", *(m for method in methods for m in (method, twin_of(method)))]
+
+
+def _regime_blocks(recipe: Recipe) -> list[Block]:
+    """How CoOp fits and generalises for each number of shots, with either kind of context."""
+    heads = {
+        f"{heading(metric)}, {place}": (place, metric)
+        for place, metric in [
+            *(("seen", metric) for metric in ("fit.accuracy", "fit.wrong")),
+            *((place, metric) for place in PLACES for metric in ("accuracy", "gap", "ece")),
+        ]
+    }
+    blocks = []
+    for context in ("shared", "own"):
+
+        def cell(row: str, head: str, own: bool = context == "own") -> Cell:
+            place, metric = heads[head]
+            # Zero-shot CLIP learns nothing, and contexts of classes say nothing of other classes.
+            if (row == "zero-shot" and metric.startswith("fit.")) or (own and place == "new"):
+                return Cell((), metric)
+            if row == "zero-shot":
+                return _in_place(recipe, "ZeroshotCLIP", place, metric)
+            found = _in_place(recipe, "CoOp", place, metric, int(row.split()[0]))
+            return _with_own_context(found) if own else found
+
+        rows = [shots_text(shots) for shots in (1, 2, 4, 8, 16)]
+        rows = ["zero-shot", *rows] if context == "shared" else rows
+        blocks.append(Block.fill(f"CoOp, {context} context", rows, list(heads), cell))
     return blocks
 
 
-def _lambda_blocks(
-    recipe: Recipe, dataset: str, methods: Sequence[str], lambdas: Sequence[float]
-) -> list[Block]:
-    """Three metrics for every weight and method; the first row is the baseline itself."""
+def _in_place(
+    recipe: Recipe, trainer: str, place: str, metric: str, shots: int = SHOTS, **penalty: Any
+) -> Cell:
+    """The cell of a method on the glyphs: on seen classes, on new ones, or under the shifts."""
+    if place == "shifts":
+        shifted = replace(recipe, source="glyphs")
+        names = [f"glyphs_{shift}" for shift in SHIFTS]
+        return shifted.cell(trainer, names, shots, metric, **penalty)
+    found = recipe.cell(trainer, ("glyphs",), shots, metric, **penalty)
+    return found.map(lambda run: replace(run, classes="new")) if place == "new" else found
 
-    def cell(row: str, method: str, metric: str) -> Cell:
+
+def _lambda_block(recipe: Recipe, own: bool, form: str) -> Block:
+    """CoOp with every weight; the first row is CoOp itself."""
+    heads = _heads(("accuracy", "gap", "ece"), ("seen",) if own else ("seen", "new"))
+
+    def cell(row: str, head: str) -> Cell:
+        place, metric = heads[head]
         if row == "no penalty":
-            return recipe.cell(method, (dataset,), 8, metric)
-        return recipe.cell(f"{method}_CMP", (dataset,), 8, metric, lam=float(row.split()[1]))
+            found = _in_place(recipe, "CoOp", place, metric)
+        else:
+            lam = float(row.split()[1])
+            found = _in_place(recipe, "CoOp_CMP", place, metric, lam=lam, form=form)
+        return _with_own_context(found) if own else found
 
-    rows = ["no penalty", *(f"lambda {lam:g}" for lam in lambdas)]
-    return metric_blocks(f"8 shots, {dataset}", rows, methods, ["accuracy", "gap", "ece"], cell)
-
-
-def _base2new_blocks(recipe: Recipe) -> list[Block]:
-    """Accuracy and calibration on the classes of the training and on the others."""
-
-    def cell(method: str, label: str, metric: str) -> Cell:
-        return _of_classes(recipe.cell(method, ("digits",), 8, metric), label)
-
-    metrics = ["accuracy", "gap", "ece", "nll"]
-    return metric_blocks("8 shots", ["ZeroshotCLIP", *TWINS], ["base", "new"], metrics, cell)
+    rows = ["no penalty", *(f"lambda {lam:g}" for lam in WEIGHTS[form])]
+    context = "own" if own else "shared"
+    title = f"CoOp, {context} context, {shots_text(SHOTS)}, form {form}"
+    return Block.fill(title, rows, list(heads), cell)
 
 
-def _of_classes(cell: Cell, classes: Any) -> Cell:
-    """The same after a training on the base classes, tested on these."""
-    runs = (tuple(replace(run, classes=classes) for run in runs) for runs in cell.runs)
-    return replace(cell, runs=tuple(runs))
+def _with_own_context(cell: Cell) -> Cell:
+    """The same of runs in which every class has a context of its own."""
+    return cell.map(lambda run: replace(run, options=OWN_CONTEXT, tag="csc"))
 
 
 def _calibrators_blocks(recipe: Recipe) -> list[Block]:
-    """Zero-shot CLIP and some of the methods, each with all that can be done about it."""
+    """Zero-shot CLIP and CoOp, each with all that can be done about it."""
     tuned = {"plain": "ZeroshotCLIP"} | {method: method for method in TEST_TIME}
-    blocks = [_rivals_block(recipe, "Zero-shot CLIP and prompts tuned at test time", tuned)]
-    for method in CALIBRATED:
-        rows = {"plain": method} | {term: twin_of(method, term) for term in TERMS}
-        rows |= {"BPEFT": "BPEFT"} if method == "CoOp" else {}
-        rows |= dict.fromkeys(POSTHOC, method)
-        blocks.append(_rivals_block(recipe, f"{method}, 8 shots", rows))
-    return blocks
+    rows = {"plain": "CoOp"} | {term: twin_of("CoOp", term) for term in TERMS}
+    rows |= {"BPEFT": "BPEFT"} | dict.fromkeys(POSTHOC, "CoOp")
+    metrics = ("accuracy", "ece", "nll")
+    return [
+        _places_block(recipe, "Prompts tuned at test time", tuned, metrics, ("seen", "new")),
+        _places_block(recipe, f"CoOp, {shots_text(SHOTS)}", rows, metrics),
+    ]
 
 
-def _rivals_block(recipe: Recipe, title: str, rows: dict[str, str]) -> Block:
-    """One method, plain and with each of its rivals, wherever that can be used.
+def _heads(metrics: Sequence[str], places: Sequence[str] = PLACES) -> dict[str, tuple[str, str]]:
+    """Place and metric by the head of a column."""
+    pairs = [(place, metric) for place in places for metric in metrics]
+    return {f"{heading(metric)}, {place}": (place, metric) for place, metric in pairs}
+
+
+def _places_block(
+    recipe: Recipe,
+    title: str,
+    rows: dict[str, str],
+    metrics: Sequence[str],
+    places: Sequence[str] = PLACES,
+) -> Block:
+    """Metrics on seen classes, new ones and under shift, wherever a row can be used.
 
     Args:
         rows: the trainer of each row; a row with the name of a calibrator is calibrated with it.
     """
-    heads = {
-        f"{heading(metric)}, {place}": (place, metric)
-        for place in ("seen", "new", "shifts")
-        for metric in ("accuracy", "ece", "nll")
-    }
+    heads = _heads(metrics, places)
 
     def cell(row: str, head: str) -> Cell:
         place, metric = heads[head]
         # Values for each class have nothing to say of new ones; DAC is for new ones alone.
         if (row in FITTED and place == "new") or (row == "dac" and place != "new"):
             return Cell((), metric)
-        found = recipe.cell(rows[row], SHIFTS if place == "shifts" else ("digits",), 8, metric)
-        found = _of_classes(found, "new") if place == "new" else found
+        found = _in_place(recipe, rows[row], place, metric)
         calibrator = row if row in POSTHOC else ""
-        runs = (tuple(replace(run, calibrator=calibrator) for run in runs) for runs in found.runs)
-        return replace(found, runs=tuple(runs))
+        return found.map(lambda run: replace(run, calibrator=calibrator))
 
     return Block.fill(title, list(rows), list(heads), cell)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from coop_cmp.metrics.records import METRICS
+from coop_cmp.metrics.records import find_metric
 from coop_cmp.report.paper import Printed
 from coop_cmp.runs.pairs import baseline_of, change_of
 from coop_cmp.runs.run import (
@@ -24,7 +24,7 @@ HEADINGS = {"accuracy": "Acc", "weighted_mce": "MCE, weighted", "mce": "MCE, sta
 
 def heading(metric: str) -> str:
     """The head of a metric's column, in the paper's words."""
-    return HEADINGS.get(metric, METRICS[metric].heading)
+    return HEADINGS.get(metric) or find_metric(metric).heading
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,10 @@ class Cell:
     runs: tuple[tuple[Run, ...], ...]
     metric: str
     paper: Printed | None = None
+
+    def map(self, change: Callable[[Run], Run]) -> Cell:
+        """The same cell of changed runs."""
+        return replace(self, runs=tuple(tuple(map(change, runs)) for runs in self.runs))
 
     @property
     def trainer(self) -> str:
@@ -88,6 +92,7 @@ class Table:
     notes: tuple[str, ...] = ()
     seeds: tuple[int, ...] = SEEDS
     holm: bool = False  # whether its columns are families unless told otherwise
+    own: bool = False  # whether its values themselves get intervals
 
     def cells(self) -> list[Cell]:
         """All cells, row by row."""
@@ -121,14 +126,16 @@ class Recipe:
     seeds: tuple[int, ...]
     source: str = ""
 
-    def runs(self, trainer: str, dataset: str, shots: int, lam: float) -> tuple[Run, ...]:
+    def runs(
+        self, trainer: str, dataset: str, shots: int, lam: float, form: str
+    ) -> tuple[Run, ...]:
         """The runs of one method on one data set, over the seeds."""
         run = Run(dataset, trainer, self.backbone)
         if is_zero_shot(trainer):
             return (run,)
         run = replace(run, shots=shots)
         if is_twin(trainer):
-            run = replace(run, lam=lam, form=DEFAULT_FORM)
+            run = replace(run, lam=lam, form=form)
         if self.source not in ("", dataset):
             run = replace(run, source=self.source)
         return tuple(replace(run, seed=seed) for seed in self.seeds)
@@ -141,9 +148,12 @@ class Recipe:
         metric: str,
         paper: Printed | None = None,
         lam: float = DEFAULT_LAMBDA,
+        form: str = DEFAULT_FORM,
     ) -> Cell:
         """The cell of one method on one data set or on the mean of several."""
-        runs = [self.runs(trainer, dataset, shots, lam) for dataset in datasets] if trainer else []
+        if not trainer:
+            return Cell((), metric, paper)
+        runs = (self.runs(trainer, dataset, shots, lam, form) for dataset in datasets)
         return Cell(tuple(runs), metric, paper)
 
 

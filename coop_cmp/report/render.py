@@ -13,9 +13,10 @@ from typing import Literal, get_args
 
 from tabulate import tabulate
 
-from coop_cmp.metrics.records import METRICS
+from coop_cmp.metrics.records import find_metric
 from coop_cmp.report.collect import Value
-from coop_cmp.report.layout import SEEDS, Block, Cell, Table
+from coop_cmp.report.definitions import default_seeds
+from coop_cmp.report.layout import Block, Cell, Table
 from coop_cmp.report.summary import mean_and_deviation, mean_text
 from coop_cmp.runs.run import Run
 
@@ -88,7 +89,11 @@ class Renderer:
 
     def _run(self, only: str = "") -> str:
         seeds = self.table.seeds
-        named = "" if seeds == SEEDS else f" --seeds {' '.join(map(str, seeds))}"
+        named = (
+            ""
+            if seeds == default_seeds(self.table.name)
+            else f" --seeds {' '.join(map(str, seeds))}"
+        )
         return f"{SCRIPT} run {self.table.name}{only}{named}"
 
     def _number(self, missing: Sequence[Run]) -> str:
@@ -142,7 +147,7 @@ class Renderer:
         return " ".join(filter(None, [text, self._number(value.baseline_missing)]))
 
     def _interval(self, cell: Cell) -> str:
-        change = self.values[cell].change
+        change = self.values[cell].change or self.values[cell].own
         if change is None or math.isnan(change.low) or not self.values[cell].by_seed:
             return ""
         return " to ".join(_signed(end, cell.metric) for end in (change.low, change.high))
@@ -165,6 +170,8 @@ class Renderer:
                 f" seeds and test images, {mark} where it is significant"
             )
             text += f". {self._family()}" if self.holm else "."
+        if self.table.own:
+            text += ' "95 %" is the interval of the mean, over seeds and test images.'
         if any(self.values[cell].fit for cell in self.table.cells()):
             text += (
                 ' "in training": accuracy in the last tenth of the epochs / samples that were wrong'
@@ -207,7 +214,7 @@ class Renderer:
     def _csv_numbers(self, cell: Cell) -> list[object]:
         value = self.values[cell]
         by_seed = list(value.by_seed.values())
-        times = METRICS[cell.metric].scale
+        times = find_metric(cell.metric).scale
         center, deviation = mean_and_deviation(by_seed) if by_seed else (None, None)
         ours = ["" if v is None else f"{times * v:.4f}" for v in (center, deviation)]
         paper = cell.paper.text if cell.paper else ""
@@ -221,4 +228,4 @@ class Renderer:
 
 
 def _signed(value: float, metric: str) -> str:
-    return METRICS[metric].number(value, signed=True)
+    return find_metric(metric).number(value, signed=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tabulate import tabulate
 
 from coop_cmp.errors import UserError
-from coop_cmp.metrics.records import METRICS, shown_in
+from coop_cmp.metrics.records import TRAINING, find_metric, shown_in
 from coop_cmp.runs.compare import Comparer, Difference, OtherImages
 from coop_cmp.runs.frame import settings_text
 from coop_cmp.runs.notes import notes
@@ -42,7 +42,7 @@ def mean_text(values: Sequence[float], metric: str = "accuracy") -> str:
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return "-"
-    number = METRICS[metric].number
+    number = find_metric(metric).number
     center, deviation = mean_and_deviation(known)
     return number(center) + ("" if deviation is None else f" ± {number(deviation)}")
 
@@ -52,7 +52,7 @@ def change_text(found: Difference | None, metric: str) -> str:
     if found is None:
         return "-"
     ends = (found.estimate, found.low, found.high)
-    estimate, low, high = (METRICS[metric].number(value, signed=True) for value in ends)
+    estimate, low, high = (find_metric(metric).number(value, signed=True) for value in ends)
     if math.isnan(found.p):
         return f"{estimate} (one seed)"
     mark = " *" if found.holds and float(estimate) else ""  # however sure, 0.00 is nothing
@@ -87,7 +87,7 @@ def summary(frame: pd.DataFrame) -> str:
     comparer, baselines = Comparer(), Baselines(frame.to_dict("records"))
     metrics = shown_in("table")
     names = [metric.name for metric in metrics]
-    trained = [name for name in _FIT if name in frame and frame[name].notna().any()]
+    trained = [name for name in TRAINING if name in frame and frame[name].notna().any()]
     lines: list[list[str]] = []
     for group, options in zip(groups, _options(groups, shown), strict=True):
         first = group.iloc[0]
@@ -102,17 +102,12 @@ def summary(frame: pd.DataFrame) -> str:
             lines.append([f"by {by}", *blank, *found, *fit])
     options_head = ["settings"] * len(next(_options(groups, shown)))
     header = ["trainer", *(_DETAILS[name] for name in shown), *options_head, "seeds"]
-    header += [metric.heading for metric in metrics] + [_FIT[name] for name in trained]
+    header += [metric.heading for metric in metrics] + [
+        find_metric(name).heading for name in trained
+    ]
     table = tabulate(lines, header, tablefmt="github", disable_numparse=True)
     legend = f"{LEGEND} {FIT_LEGEND}" if trained else LEGEND
     return "\n".join([table, legend, *(f"Note: {note}" for note in notes(frame))])
-
-
-_FIT = {
-    "fit.accuracy": "training Acc",
-    "fit.wrong": "wrong in training",
-    "fit.gradient": "gradient",
-}
 
 
 _DETAILS = {

@@ -210,12 +210,19 @@ class Comparer:
         """The metric itself, its mean over seeds with the interval, as if compared with 0.
 
         Args:
-            rows: Rows of the frame that differ in their seed alone.
+            rows: Rows of the frame that differ in their seed alone, or in their test set too: every
+                seed has the same sets, over which the mean is taken.
         """
-        values = [row[metric] for row in rows]
+        seeds = {row["seed"]: [r for r in rows if r["seed"] == row["seed"]] for row in rows}
+        values = [float(np.mean([row[metric] for row in found])) for found in seeds.values()]
         if not self.intervals:
             return Difference(float(np.mean(values)), seeds=len(values))
-        drawn = np.array([self._replicates(row, metric) for row in rows])
+        drawn = np.array(
+            [
+                np.mean([self._replicates(row, metric) for row in found], axis=0)
+                for found in seeds.values()
+            ]
+        )
         fixed = not any(row["trainable"] for row in rows)
         found = difference(values, drawn, fixed)
         return _within(found, *METRICS[metric].bounds)

@@ -1,4 +1,4 @@
-"""The embedded data set of letters and digits: classes, parts, pictures, typefaces."""
+"""The embedded data set of a hundred signs: classes, parts, pictures, typefaces, shifts."""
 
 from __future__ import annotations
 
@@ -14,20 +14,28 @@ from PIL import Image, ImageFont
 from coop_cmp.config.resolve import extend_cfg
 from coop_cmp.datasets import glyphs
 from coop_cmp.datasets.glyphs import (
-    CHARACTERS,
+    CLASSES,
+    LIGHT,
     TYPEFACES,
     Glyphs,
-    class_name,
-    draw_character,
+    GlyphsBlur,
+    GlyphsInvert,
+    GlyphsNoise,
+    GlyphsRotate,
+    background,
+    draw_sign,
     faces,
+    faces_with,
+    load_font,
 )
+from coop_cmp.datasets.signs import ACCENTED, CYRILLIC, DIGITS, GREEK, LATIN, SIGNS, sign_name
 from coop_cmp.errors import UserError
-from tools.glyphclip import captions, render
+from tools.glyphclip import render
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Glyphs]:
-    """A tenth of the data set, as drawing all of it takes 15 seconds."""
+    """A tenth of the data set, as drawing all of it takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
         for name, count in (("TRAIN", 2), ("VAL", 1), ("TEST", 4)):
             patch.setattr(glyphs, name, count)
@@ -45,30 +53,28 @@ def config(root: Path, subsample: str = "all"):
 def test_the_parts_are_disjoint_and_balanced():
     parts = Glyphs.plan(Glyphs.__new__(Glyphs))
     paths = [path for part in parts for path, _, _ in part]
-    assert len(set(paths)) == len(paths) == 47 * 70
-    for part, count in zip(parts, (20, 10, 40), strict=True):
-        assert Counter(label for _, label, _ in part) == dict.fromkeys(range(47), count)
+    assert len(set(paths)) == len(paths) == 100 * 40
+    for part, count in zip(parts, (16, 4, 20), strict=True):
+        assert Counter(label for _, label, _ in part) == dict.fromkeys(range(100), count)
 
 
 def test_no_picture_is_there_twice(data):
     paths = [item.impath for part in (data.train_x, data.val, data.test) for item in part]
-    assert len({Path(path).read_bytes() for path in paths}) == len(paths) == 47 * 7
+    assert len({Path(path).read_bytes() for path in paths}) == len(paths) == 100 * 7
 
 
-def test_classes_are_called_as_glyphclip_knows_them(data):
-    assert len(set(data.classnames)) == 47
-    for character, name in zip(CHARACTERS, data.classnames, strict=True):
-        assert name == class_name(character)
-        assert name in captions.names(character)
-    small = {c.upper() for c in CHARACTERS if c.islower()}
-    assert not small & set("CIJKLMOPSUVWXYZ")  # which look like their capitals
+def test_classes_are_signs_that_glyphclip_knows_by_these_names(data):
+    assert data.classnames == [sign_name(sign) for sign in CLASSES]
+    assert set(CLASSES) < set(SIGNS)
 
 
-def test_base_and_new_classes_are_halves(data):
+def test_base_and_new_classes_are_halves_of_all_kinds(data):
     root = Path(data.dataset_dir).parent
     base, new = (Glyphs(config(root, part)).classnames for part in ("base", "new"))
     assert base + new == data.classnames
-    assert (len(base), len(new)) == (24, 23)
+    assert len(base) == len(new) == 50
+    for half in (CLASSES[:50], CLASSES[50:]):
+        assert all(set(kind) & set(half) for kind in (DIGITS, LATIN, ACCENTED, GREEK, CYRILLIC))
 
 
 def test_glyphclip_has_seen_none_of_the_typefaces():
@@ -80,30 +86,49 @@ def test_glyphclip_has_seen_none_of_the_typefaces():
     assert not {name.split()[0] for name in seen} & {name.split()[0] for name in used}
 
 
-def test_every_face_has_every_character():
-    for name in TYPEFACES:
-        assert faces(name)
-        for face in faces(name):
-            font = ImageFont.truetype(str(face), 40)
-            missing = bytes(font.getmask("\uffff"))
-            assert all(bytes(font.getmask(c)) not in (missing, b"") for c in CHARACTERS), face
+def test_every_class_has_several_typefaces_that_really_draw_it():
+    for sign in CLASSES:
+        assert len(faces_with(sign)) >= 4
+        for face in (file for typeface in faces_with(sign) for file in typeface[:1]):
+            font = load_font(face)
+            assert bytes(font.getmask(sign)) not in (bytes(font.getmask("\uffff")), b""), face
 
 
-def test_a_picture_depends_on_its_seed_alone_and_shows_its_character():
+def test_a_picture_depends_on_its_seed_alone_and_shows_its_sign():
     first, again, other = (
-        np.asarray(draw_character("R", np.random.default_rng(seed))).astype(float)
-        for seed in (1, 1, 2)
+        np.asarray(draw_sign("R", np.random.default_rng(seed))).astype(float) for seed in (1, 1, 2)
     )
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
     means = {
-        c: np.mean([draw_character(c, np.random.default_rng(i)) for i in range(40)], axis=0)
+        c: np.mean([draw_sign(c, np.random.default_rng(i)) for i in range(40)], axis=0)
         for c in "RI"
     }
     for c, seed in (("R", 100), ("I", 101)):
-        picture = np.asarray(draw_character(c, np.random.default_rng(seed))).ravel()
+        picture = np.asarray(draw_sign(c, np.random.default_rng(seed))).ravel()
         match = {name: np.corrcoef(picture, m.ravel())[0, 1] for name, m in means.items()}
         assert max(match, key=match.get) == c
+
+
+def test_light_rises_evenly_from_one_side_to_the_other():
+    for seed in range(20):
+        page = background(np.random.default_rng(seed))
+        assert 0 <= page.min() <= page.max() <= 25 + LIGHT
+        assert np.allclose(np.diff(page, 2, axis=0), 0)
+        assert np.allclose(np.diff(page, 2, axis=1), 0)
+
+
+@pytest.mark.parametrize("kind", [GlyphsNoise, GlyphsBlur, GlyphsRotate, GlyphsInvert])
+def test_a_shifted_set_has_the_test_pictures_in_the_same_order(data, kind):
+    root = Path(data.dataset_dir).parent
+    shifted = kind(config(root))
+    assert [d.label for d in shifted.test] == [d.label for d in data.test]
+    names = [[Path(d.impath).parts[-2:] for d in x.test] for x in (data, shifted)]
+    assert names[0] == names[1]
+    first, second = (np.asarray(Image.open(x.test[0].impath)) for x in (data, shifted))
+    assert np.abs(first.astype(float) - second).mean() > 2
+    if kind is GlyphsInvert:
+        assert np.array_equal(second, 255 - first)
 
 
 def test_pictures_are_grey_and_small(data):

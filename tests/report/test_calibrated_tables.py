@@ -12,7 +12,7 @@ from coop_cmp.cli.calibrate import calibrate_runs
 from coop_cmp.losses.names import TERMS
 from coop_cmp.report.collect import Collector
 from coop_cmp.report.definitions import table
-from coop_cmp.report.embedded import CALIBRATED, POSTHOC
+from coop_cmp.report.embedded import POSTHOC
 from coop_cmp.report.render import Renderer
 from coop_cmp.runs import load
 from coop_cmp.runs.pairs import baseline_of
@@ -20,7 +20,7 @@ from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run, is_zero_shot, with_needs
 from tests.made_runs import finish_with
 
-COOP = Run("digits", "CoOp", "GlyphCLIP", 8)
+COOP = Run("glyphs", "CoOp", "GlyphCLIP", 1)
 
 
 @pytest.fixture
@@ -31,13 +31,13 @@ def project(tmp_path: Path) -> Project:
 def test_a_calibrated_run_needs_the_run_its_labels_and_zero_shot_clip():
     new = replace(COOP, classes="new")
     base = replace(COOP, classes="base")
-    zero_shot = Run("digits", "ZeroshotCLIP", "GlyphCLIP")
+    zero_shot = Run("glyphs", "ZeroshotCLIP", "GlyphCLIP")
     calibrated = replace(new, calibrator="temperature")
     assert with_needs([calibrated]) == [base, new, replace(base, split="val"), calibrated]
     dac = replace(new, calibrator="dac")
     halves = [replace(zero_shot, classes="new"), replace(zero_shot, classes="base")]
     assert with_needs([dac]) == [base, new, *halves, dac]
-    assert calibrated.path.parent.name == "GlyphCLIP_8shots_new_temperature"
+    assert calibrated.path.parent.name == "GlyphCLIP_1shots_new_temperature"
     assert baseline_of(calibrated) == new
 
 
@@ -91,17 +91,16 @@ def test_the_table_shows_the_change_by_a_calibrator_with_its_interval(project):
     assert "n/a" in text, "isotonic regression has nothing to say of new classes"
 
 
-def test_the_calibrators_table_has_every_term_and_calibrator_of_its_methods():
+def test_the_calibrators_table_has_every_term_and_calibrator():
     one = table("embedded_calibrators")
     assert one.holm
-    tuned, *methods = one.blocks
+    tuned, coop = one.blocks
     assert tuned.rows == ("plain", "TPT", "CTPT", "OTPT")
-    assert [block.title for block in methods] == [f"{name}, 8 shots" for name in CALIBRATED]
-    assert all({"plain", *TERMS, *POSTHOC} <= set(block.rows) for block in methods)
+    assert coop.rows == ("plain", *TERMS, "BPEFT", *POSTHOC)
     trained = [run for run in with_needs(one.runs()) if not run.calibrator and not run.training]
     learned = [run for run in trained if not is_zero_shot(run.trainer)]
-    # 3 methods, plain and with 13 terms, and B-PEFT; 3 seeds, all classes and the base classes
-    assert len(learned) == (3 * 14 + 1) * 3 * 2
+    # CoOp, plain and with 13 terms, and B-PEFT; ten seeds, all classes and the base classes
+    assert len(learned) == (14 + 1) * 10 * 2
 
 
 def test_a_rival_is_compared_with_the_method_that_it_changes():

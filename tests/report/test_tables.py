@@ -16,7 +16,7 @@ import pytest
 from coop_cmp.errors import UserError
 from coop_cmp.report.collect import Collector, Value
 from coop_cmp.report.definitions import TITLES, names, table
-from coop_cmp.report.embedded import EMBEDDED
+from coop_cmp.report.embedded import EMBEDDED, WEIGHTS
 from coop_cmp.report.paper import average_notes, printed_numbers
 from coop_cmp.report.render import Renderer
 from coop_cmp.runs import Difference, holm, read_results, stored, write_results
@@ -381,15 +381,42 @@ def test_all_is_every_table_of_the_paper_and_figure_1(project, capsys):
     assert "cifar10/CoOp_CMP" in text
 
 
-def test_the_miniatures_cover_what_the_tables_cover():
+def test_the_embedded_tables_cover_shots_weights_forms_and_places():
     runs = [run for name in EMBEDDED for run in table(name).runs()]
     assert {run.backbone for run in runs} == {"GlyphCLIP"}
-    assert {run.shots for run in runs} == {0, 1, 2, 4, 8}
-    assert {run.lam for run in runs if run.shots == 8} == {None, 0.001, 0.01, 0.05, 0.1, 0.5, 0.95}
-    assert {run.source for run in runs if run.dataset == "digits_blur"} == {"", "digits"}
-    fewest = table("embedded_fewshot").blocks[0]
-    assert fewest.title == "1 shot, digits"
-    assert fewest.columns == ("Acc", "ECE", "ACE", "MCE, weighted", "MCE, standard")
+    assert {run.shots for run in runs} == {0, 1, 2, 4, 8, 16}
+    weights = {form: {run.lam for run in runs if run.form == form} for form in ("ratio", "log")}
+    assert weights == {form: set(WEIGHTS[form]) for form in WEIGHTS}
+    assert {run.source for run in runs if run.dataset == "glyphs_blur"} == {"", "glyphs"}
+    assert {run.classes for run in runs if run.dataset == "glyphs"} == {"all", "base", "new"}
+    trained = {run.trainer for run in table("embedded_digits").runs()}
+    methods = ("CoOp", "CoCoOp", "ProDA", "MaPLe", "KgCoOp", "CLIPFT")
+    assert trained == {"ZeroshotCLIP", *methods, *(f"{name}_CMP" for name in methods)}
+
+
+def test_claims_rest_on_ten_seeds():
+    for name in EMBEDDED:
+        assert len(table(name).seeds) == (5 if name == "embedded_regime" else 10)
+        assert table(name).holm == (name != "embedded_regime")
+    assert table("cmp_ablation").seeds == (1, 2, 3)
+
+
+def test_the_regime_shows_intervals_of_its_values_and_what_training_fitted(project, capsys):
+    random = np.random.default_rng(0)
+    one = table("embedded_regime", (1, 2))
+    for run in one.runs():
+        confidence = random.uniform(0.55, 0.99, 50)
+        folder = finish_with(project, run, confidence, random.random(50) < confidence - 0.3)
+        record = read_results(folder / "results.json")
+        record["fit"] = {"accuracy": 0.98, "wrong": 0.04}
+        del record["schema"]
+        write_results(folder / "results.json", record)
+    text = show(project, one.name, capsys, "--seeds", "1", "2")
+    lines = lines_of(text, "1 shot", "CoOp, shared context")
+    assert lines["ours"][:2] == ["98.00 ± 0.00", "4.00 ± 0.00"]
+    assert len(lines["95 %"]) == 9, "not of what was measured in training"
+    assert all(" to " in ends for ends in lines["95 %"])
+    assert '"95 %" is the interval of the mean' in " ".join(text.split())
 
 
 def test_an_unknown_table_is_refused_with_the_closest_name():
@@ -416,7 +443,7 @@ def test_every_table_can_be_rendered_in_every_format(project):
 
 def test_holm_takes_the_comparisons_of_a_column_together(project, capsys):
     random = np.random.default_rng(0)
-    one = table("embedded_methods")
+    one = table("embedded_methods", (1, 2, 3))
     for run in one.runs():
         confidence = random.uniform(0.55, 0.99, 100)
         correct = random.random(100) < confidence - 0.2 * run.trainer.endswith("_CMP")
@@ -425,18 +452,18 @@ def test_holm_takes_the_comparisons_of_a_column_together(project, capsys):
     plain, family = (collector.values(one, holm)[0] for holm in (False, True))
     for column in one.columns():
         cells = [cell for cell in column if plain[cell].change]
-        assert len(cells) == 5
+        assert len(cells) == 4
         changes = [plain[cell].change for cell in cells]
         alone = [c.family_p for c in changes]
         assert [family[cell].change.p for cell in cells] == holm(alone)
         assert [family[cell].change.low for cell in cells] == [c.low for c in changes]
-    legend = show(project, one.name, capsys, "--holm").replace("\n    ", " ")
+    legend = show(project, one.name, capsys, "--seeds", "1", "2", "3").replace("\n    ", " ")
     assert "Holm-corrected over each column of a block" in legend
     assert "2 degrees of freedom (3 seeds); so few seeds can show next to nothing" in legend
 
 
 def test_a_legend_names_the_units_of_its_table(project, capsys):
-    assert "Percent, NLL in nats;" in show(project, "embedded_base2new", capsys)
+    assert "Percent, NLL in nats;" in show(project, "embedded_digits", capsys)
     assert "Percent;" in show(project, "embedded_methods", capsys)
 
 
@@ -454,7 +481,7 @@ def test_runs_that_several_tables_share_are_read_once(project, capsys, monkeypat
 
 
 def test_notes_and_what_the_term_did_in_training_stand_below_the_table(project, capsys):
-    one = table("embedded_finetuning")
+    one = table("cmp_ablation")
     for run in one.runs():
         folder = finish(project, run)
         record = read_results(folder / "results.json")
@@ -464,7 +491,7 @@ def test_notes_and_what_the_term_did_in_training_stand_below_the_table(project, 
         del record["schema"]
         write_results(folder / "results.json", record)
     text = show(project, one.name, capsys, "--no-intervals")
-    lines = lines_of(text, "CLIPFT_CMP", "8 shots, digits")
+    lines = lines_of(text, "CLIP (FT + CMP)", "8 shots, ImageNet")
     assert lines["in training"] == ["99.80 / 2.00 / 0.31"], "once for all metrics"
     assert "training never made a mistake (3 runs)" in text
     assert '"in training": accuracy' in text

@@ -86,6 +86,6 @@ def test_a_picture_that_cannot_be_is_refused_before_anything_is_read(tmp_path, w
 
 
 def test_a_table_without_both_is_refused():
-    one = table("embedded_lambda", (1,))
+    one = table("lambda_calibration_results", (1,))
     with pytest.raises(UserError, match="no accuracies beside ECEs"):
         panels(one, {cell: Value({1: 0.5}) for cell in one.cells()})

@@ -1,7 +1,8 @@
 """Pre-trains GlyphCLIP with CLIP's symmetric contrastive loss (Radford et al., 2021).
 
 Run by ``scripts/pretrain_glyphclip.sh``. A caption is a positive for every picture of the batch
-that it describes: same character, and its adjective, if any, is true of the picture.
+that it describes: same sign, and all its adjectives are true of the picture. A batch holds several
+pictures of each sign, so that the adjectives matter, as words around a name do to CLIP.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from open_clip.model import CLIP
 from safetensors.torch import save
 from torch import Tensor
 
+from coop_cmp.datasets.signs import DIGITS, SIGNS, sign_name
 from coop_cmp.files import atomic_write
-from tools.glyphclip.captions import DIGITS, caption, vocabulary_texts
-from tools.glyphclip.render import ATTRIBUTES, CHARACTERS, Renderer, build_bank
+from tools.glyphclip.captions import caption, vocabulary_texts
+from tools.glyphclip.render import ATTRIBUTES, Renderer, build_bank
 
 CONFIG = Path(__file__).parents[2] / "configs" / "models" / "GlyphCLIP.json"
 MAX_LOGIT_SCALE = math.log(100.0)
+REPEATS = 2  # pictures of a sign in a batch
+ADJECTIVES_SAID = (0, 0, 1, 1, 2, 3)
 
 
 class Vocabulary:
@@ -55,61 +59,64 @@ def encode_text(model: CLIP, tokens: Tensor) -> Tensor:
 
 
 def normalise(images: Tensor) -> Tensor:
-    """Grey images [N, 1, H, W] in [0, 1] to CLIP's three normalised channels."""
+    """Images [N, 3, H, W] in [0, 1] to CLIP's normalised channels."""
     mean = torch.tensor(open_clip.OPENAI_DATASET_MEAN).view(3, 1, 1)
     std = torch.tensor(open_clip.OPENAI_DATASET_STD).view(3, 1, 1)
     return (images - mean) / std
 
 
 def contrastive_loss(logits: Tensor, positive: Tensor) -> Tensor:
-    """Symmetric cross-entropy of logits [N, T], spread evenly over the positives [N, T]."""
+    """Symmetric cross-entropy of logits [N, T]: any of the positives [N, T] will do."""
     loss = torch.zeros(())
     for z, mask in ((logits, positive), (logits.t(), positive.t())):
-        target = mask / mask.sum(1, keepdim=True)
-        loss = loss - (target * z.log_softmax(1)).sum(1).mean() / 2
+        right = z.masked_fill(~mask, -math.inf).logsumexp(1)
+        loss = loss + (z.logsumexp(1) - right).mean() / 2
     return loss
 
 
-def sample_characters(n: int, generator: torch.Generator) -> Tensor:
-    """Characters [N]: one half digits and one half letters, each as evenly as n allows."""
-    half = n // 2
-    digits = torch.arange(half) % 10
-    letters = 10 + torch.randperm(52, generator=generator).repeat(n // 52 + 1)[: n - half]
-    return torch.cat([digits, letters])
+def sample_signs(n: int, generator: torch.Generator) -> Tensor:
+    """Signs [N]: n / REPEATS different ones, each REPEATS times; the digits always."""
+    others = len(DIGITS) + torch.randperm(len(SIGNS) - len(DIGITS), generator=generator)
+    return torch.cat([torch.arange(len(DIGITS)), others])[: n // REPEATS].repeat(REPEATS)
 
 
-def describe(characters: Tensor, flags: Tensor, rng: random.Random) -> tuple[list[str], Tensor]:
+def describe(signs: Tensor, flags: Tensor, rng: random.Random) -> tuple[list[str], Tensor]:
     """One caption for each picture, without repeats, and which pictures each is true of.
 
     Returns:
         T texts and the positive mask [N, T].
     """
-    owner: dict[str, tuple[int, int]] = {}
-    for character, true in zip(characters.tolist(), flags.tolist(), strict=True):
+    said: dict[str, tuple[int, list[int]]] = {}
+    for sign, true in zip(signs.tolist(), flags.tolist(), strict=True):
         known = [a for a in range(1, len(ATTRIBUTES)) if true[a]]
-        attribute = rng.choice(known) if rng.random() < 0.5 else 0
-        text = caption(CHARACTERS[character], ATTRIBUTES[attribute], rng)
-        owner[text] = (character, attribute)
-    said = torch.tensor(list(owner.values()))
-    positive = (characters[:, None] == said[:, 0]) & flags[:, said[:, 1]]
-    return list(owner), positive.float()
+        chosen = rng.sample(known, min(len(known), rng.choice(ADJECTIVES_SAID)))
+        said[caption(sign, [ATTRIBUTES[a] for a in chosen], rng)] = (sign, chosen)
+    wanted = torch.zeros(len(said), len(ATTRIBUTES))
+    for row, (_, chosen) in zip(wanted, said.values(), strict=True):
+        row[chosen] = 1
+    missing = (1 - flags.float()) @ wanted.t()
+    same = signs[:, None] == torch.tensor([sign for sign, _ in said.values()])
+    return list(said), same & (missing == 0)
 
 
 @torch.no_grad()
-def digit_accuracy(model: CLIP, images: Tensor, labels: Tensor, words: Vocabulary) -> float:
-    """Zero-shot accuracy on pictures of digits with one plain template."""
+def zero_shot(
+    model: CLIP, images: Tensor, labels: Tensor, words: Vocabulary
+) -> tuple[float, float]:
+    """Accuracy and mean confidence on pictures of signs with one plain template."""
     model.eval()
-    text = encode_text(model, words([f"a photo of the digit {name}." for name in DIGITS]))
+    text = encode_text(model, words([f"a photo of a {sign_name(sign)}." for sign in SIGNS]))
     image = model.encode_image(normalise(images), normalize=True)
+    confidence, guess = (model.logit_scale.exp() * image @ text.t()).softmax(1).max(1)
     model.train()
-    return ((image @ text.t()).argmax(1) == labels).float().mean().item()
+    return (guess == labels).float().mean().item(), confidence.mean().item()
 
 
-def learning_rate(step: int, steps: int, peak: float, warmup: int = 100) -> float:
-    """Linear warm-up, then half a cosine to zero."""
+def rate_factor(step: int, steps: int, warmup: int = 100) -> float:
+    """Linear warm-up to 1, then half a cosine to zero."""
     if step < warmup:
-        return peak * (step + 1) / warmup
-    return peak * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
+        return (step + 1) / warmup
+    return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
 
 
 def build_model(words: Vocabulary) -> CLIP:
@@ -119,12 +126,29 @@ def build_model(words: Vocabulary) -> CLIP:
     return CLIP(**config)
 
 
-def build_optimizer(model: CLIP) -> torch.optim.Optimizer:
-    """AdamW that spares biases, norms and the logit scale from weight decay."""
-    matrices = [p for p in model.parameters() if p.ndim >= 2]
-    others = [p for p in model.parameters() if p.ndim < 2]
-    groups = [{"params": matrices, "weight_decay": 0.05}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, betas=(0.9, 0.98))
+class Optimizer:
+    """Muon (Jordan et al., 2024) for the matrices of the blocks, AdamW for everything else."""
+
+    def __init__(self, model: CLIP, peak: float) -> None:
+        named = list(model.named_parameters())
+        inner = [p for name, p in named if "resblocks" in name and p.ndim == 2]
+        tables = [p for name, p in named if "resblocks" not in name and p.ndim >= 2]
+        vectors = [p for _, p in named if p.ndim < 2]
+        groups = [{"params": tables, "weight_decay": 0.01}, {"params": vectors, "weight_decay": 0}]
+        self.parts: list[tuple[torch.optim.Optimizer, float]] = [
+            (torch.optim.Muon(inner, weight_decay=0.01), 10 * peak),
+            (torch.optim.AdamW(groups, betas=(0.9, 0.98)), peak),
+        ]
+
+    def step(self, loss: Tensor, factor: float) -> None:
+        """Descend, at this share of the highest rates."""
+        for part, peak in self.parts:
+            for group in part.param_groups:
+                group["lr"] = factor * peak
+            part.zero_grad()
+        loss.backward()
+        for part, _ in self.parts:
+            part.step()
 
 
 def train(steps: int, batch: int, peak: float, seed: int) -> dict[str, Tensor]:
@@ -133,36 +157,33 @@ def train(steps: int, batch: int, peak: float, seed: int) -> dict[str, Tensor]:
     rng = random.Random(seed)
     words = Vocabulary()
     model = build_model(words)
-    optimizer = build_optimizer(model)
+    optimizer = Optimizer(model, peak)
     renderer = Renderer(build_bank(), seed)
-    held_out_labels = torch.arange(10).repeat(50)
-    held_out = Renderer(build_bank(held_out=True), seed + 1)(held_out_labels).images
+    held_out_bank = build_bank(held_out=True)
+    held_out_labels = held_out_bank.signs.unique().repeat(4)
+    held_out = Renderer(held_out_bank, seed + 1)(held_out_labels).images
     size = sum(p.numel() for p in model.parameters())
     print(
         f"seed {seed}, batch {batch}, lr {peak}, torch {torch.__version__}: {size} parameters, "
-        f"{len(words.rows)} tokens, {len(renderer.bank.characters)} glyphs",
+        f"{len(words.rows)} tokens, {len(renderer.bank.signs)} glyphs",
         flush=True,
     )
     start = time.time()
     for step in range(steps):
-        characters = sample_characters(batch, renderer.generator)
-        images, flags = renderer(characters)
-        texts, positive = describe(characters, flags, rng)
+        signs = sample_signs(batch, renderer.generator)
+        images, flags = renderer(signs)
+        texts, positive = describe(signs, flags, rng)
         image_features = model.encode_image(normalise(images), normalize=True)
         logits = model.logit_scale.exp() * image_features @ encode_text(model, words(texts)).t()
         loss = contrastive_loss(logits, positive)
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, steps, peak)
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        optimizer.step(loss, rate_factor(step, steps))
         with torch.no_grad():
             model.logit_scale.clamp_(0, MAX_LOGIT_SCALE)
         if (step + 1) % 100 == 0 or step + 1 == steps:
-            accuracy = digit_accuracy(model, held_out, held_out_labels, words)
+            accuracy, confidence = zero_shot(model, held_out, held_out_labels, words)
             print(
                 f"step {step + 1}/{steps} loss {loss.item():.4f} held-out fonts {accuracy:.1%} "
+                f"gap {100 * (confidence - accuracy):+.1f} "
                 f"logit scale {model.logit_scale.exp().item():.2f} {time.time() - start:.0f} s",
                 flush=True,
             )
@@ -173,9 +194,9 @@ def main() -> None:
     """Read the arguments, train, store the weights in half precision."""
     parser = argparse.ArgumentParser(description="Pre-train GlyphCLIP.")
     parser.add_argument("--output", type=Path, required=True, help="file for the weights")
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--lr", type=float, default=1.5e-3)
+    parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     if args.steps < 1 or args.batch < 2 or not 0 < args.lr < math.inf or args.seed < 0:
