@@ -300,10 +300,9 @@ class PromptTrainer(FeatureTrainer):
 
     def restore_own_state(self, state: Mapping[str, Any]) -> None:
         """Go on from :meth:`own_state`; a longer run has another last tenth of its epochs."""
-        fit = dict(state["fit"])
+        self.fit.restore(state["fit"])
         if state["epochs"] != self.max_epoch:
-            fit.pop("accuracy", None)
-        self.fit.restore(fit)
+            self.fit.forget("accuracy")
 
     def write_scalar(self, tag: str, scalar_value: Any, global_step: int | None = None) -> None:
         """Keep the running means of an epoch, the last of which are its own, for the results."""

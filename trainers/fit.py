@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,17 +23,22 @@ class Fit:
         total, count = self._totals.get(name, (0.0, 0))
         self._totals[name] = total + value.detach(), count + 1
 
-    def state(self) -> dict[str, tuple[float, int]]:
-        """Read the sums and counts of all values by name."""
-        return {name: (float(total), count) for name, (total, count) in self._totals.items()}
+    def state(self) -> dict[str, Any]:
+        """Read all values, for a checkpoint."""
+        totals = {name: (float(total), count) for name, (total, count) in self._totals.items()}
+        return {"totals": totals, "curves": self._curves}
 
-    def restore(self, state: Mapping[str, tuple[float, int]]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what :meth:`state` gave."""
-        self._totals = dict(state)
+        self._totals, self._curves = dict(state["totals"]), dict(state["curves"])
+
+    def forget(self, name: str) -> None:
+        """Start a mean anew."""
+        self._totals.pop(name, None)
 
     def means(self) -> dict[str, float]:
         """Read the means of all values by name."""
-        return {name: total / count for name, (total, count) in self.state().items()}
+        return {name: float(total) / count for name, (total, count) in self._totals.items()}
 
     def note(self, name: str, epoch: int, value: float) -> None:
         """Keep the mean of an epoch so far, in place of the one before."""
