@@ -19,13 +19,12 @@ from coop_cmp.files import atomic_write
 from coop_cmp.metrics import METRICS
 from coop_cmp.metrics.panel import measure
 from coop_cmp.metrics.weighted import width_bins
-from coop_cmp.report import plots
+from coop_cmp.report import COLUMN, plots
 from coop_cmp.report.groups import FREE_OVER, Group, file_stem, grouped, paired
 from coop_cmp.runs.run import DEFAULT_LAMBDA
 from coop_cmp.runs.stored import StoredRun
 
-FORMATS = ("png", "svg", "pdf")
-COLUMN, PAGE = 3.4, 6.8  # inches: one column and the full width of a two-column paper
+PAGE = 2 * COLUMN
 MOST_CLASSES = 12
 LOOK = {
     "font.size": 8,

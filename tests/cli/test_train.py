@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from coop_cmp import cli
-from coop_cmp.cli import train
+from coop_cmp.cli import training
 from tests.conftest import ROOT
 
 DIGITS = ("--dataset-config-file", str(ROOT / "configs/datasets/digits.yaml"))
@@ -131,7 +131,7 @@ def test_epochs_follow_the_number_of_shots(tiny_weights):
     def epochs(*options: str, config: str = "clip") -> int:
         file = str(ROOT / f"configs/trainers/CoOp/{config}.yaml")
         args = ["--trainer", "CoOp", *DIGITS, "--config-file", file, *options]
-        return train.setup_cfg(cli.parse(["train", *args])[1]).OPTIM.MAX_EPOCH
+        return training.setup_cfg(cli.parse(["train", *args])[1]).OPTIM.MAX_EPOCH
 
     expected = {"1": 50, "2": 100, "4": 100, "8": 200, "16": 200, "3": 100, "32": 200, "-1": 200}
     assert {k: epochs("DATASET.NUM_SHOTS", k) for k in expected} == expected

@@ -28,8 +28,8 @@ def start(models: Path, data: Path, out: Path) -> subprocess.Popen[str]:
     """Run train.py in a process of its own, once it has loaded what it needs."""
     words = ["train", *METHOD, "--root", str(data), "--output-dir", str(out), *OPTIONS]
     program = (
-        "import os, sys; from coop_cmp import cli; from coop_cmp.cli import train\n"
-        f"train.add_models({str(models)!r})\n"
+        "import os, sys; from coop_cmp import cli; from coop_cmp.cli import training\n"
+        f"training.add_models({str(models)!r})\n"
         "print('loaded', flush=True)\n"
         "sys.stdout = open(os.devnull, 'w')\n"
         f"sys.exit(cli.main({words!r}))"

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from coop_cmp import metrics
-from coop_cmp.cli.metrics import load_samples
+from coop_cmp.cli.panel import load_samples
 from coop_cmp.errors import UserError
 from coop_cmp.metrics import METRICS, Samples, Weighted, bootstrap, calibration_report
 from coop_cmp.metrics.records import check_keys

@@ -15,7 +15,7 @@ import yaml
 import coop_cmp.datasets
 import coop_cmp.trainers  # noqa: F401 - declares them
 from coop_cmp import CONFIGS
-from coop_cmp.cli.train import find_config
+from coop_cmp.cli.training import find_config
 from coop_cmp.config import METHODS
 from coop_cmp.errors import UserError
 from coop_cmp.runs.grid import read_grids
