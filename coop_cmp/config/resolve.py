@@ -39,6 +39,8 @@ def resolve(
     Raises:
         UserError: A file cannot be read, or a key or a value is wrong.
     """
+    if twice := sorted(given.keys() & options.keys()):
+        raise UserError(f"{twice[0]} is given twice, as a flag and as an option")
     cfg = get_cfg_default()
     extend_cfg(cfg)
     layers: dict[str, Any] = {}
@@ -92,7 +94,10 @@ def pairs(options: Sequence[str]) -> dict[str, str]:
     """Return ``KEY VALUE KEY VALUE ...`` as a mapping."""
     if len(options) % 2:
         raise UserError(f"options come in pairs KEY VALUE; there is no value for {options[-1]}")
-    return dict(zip(options[::2], options[1::2], strict=True))
+    found = dict(zip(options[::2], options[1::2], strict=True))
+    if twice := [key for key in found if options[::2].count(key) > 1]:
+        raise UserError(f"the option {twice[0]} is given twice")
+    return found
 
 
 def read_value(cfg: CfgNode, key: str, value: Any, where: str = "") -> Any:

@@ -111,7 +111,6 @@ SETTINGS = [
     option("OPTIM.SHOT_EPOCHS", "[[1]]", r"SHOT_EPOCHS must be a list, each \["),
     option("OPTIM.SHOT_EPOCHS", "often", r"SHOT_EPOCHS must be a list"),
     option("OPTIM.WEIGHT_DECAY", "-1", r">= 0, got"),
-    option("SEED", "-7", r"SEED must be a whole number from 0 to \d+ or -1"),
     option("TEST.SPLIT", "foo", r"TEST\.SPLIT must be test or val"),
     option("TEST.FINAL_MODEL", "best", r"must be last_step or best_val"),
     option("TEST.N_BINS", "100000000", r"from 1 to 10000"),
@@ -133,7 +132,6 @@ SETTINGS = [
     option("TRAINER.CMP.LAMBDA", "inf", r"LAMBDA must be a number >= 0"),
     option("TRAINER.COOP.N_CTX", "1000000000", r"N_CTX must be a whole number from 1 to 75"),
     option("TRAINER.COOP.N_CTX", "75", r"context|tokens|77"),
-    option("MODEL.BACKBONE.NAME", "ViT-B/61", r'unknown backbone.*did you mean "ViT-B/16"'),
     option("MODEL.BACKBONE.WEIGHTS", "/dev/zero", r"neither a file nor a tag"),
     option("DEVICE", "gpu0", r'device "gpu0" cannot be used'),
     option("DEVICE", "meta", r'device "meta" cannot be used: its tensors hold no numbers'),
@@ -144,6 +142,13 @@ SETTINGS = [
 COMMANDS = [
     Case("no model to test", "train", (*TRAIN, "--eval-only"), r"--eval-only .* --model-dir"),
     Case("an odd option", "train", (*TRAIN, "OPTIM.LR"), r"no value for OPTIM\.LR"),
+    Case("a seed below -1", "train", (*TRAIN, "--seed", "-7"), r"SEED must be .* from 0 to \d+"),
+    Case("an unknown backbone", "train", (*TRAIN, "--backbone", "ViT-B/61"),
+         r'unknown backbone.*did you mean "ViT-B/16"'),
+    Case("an option twice", "train", (*TRAIN, "OPTIM.LR", "1", "OPTIM.LR", "2"),
+         r"LR is given twice"),
+    Case("a flag and an option", "train", (*TRAIN, "SEED", "2"),
+         r"SEED .* a flag and as an option"),
     Case("a config with a slip", "train",
          (*TRAIN, "--dataset-config-file", "configs/datasets/digit.yaml"),
          r'no file .*did you mean "digits\.yaml"'),
@@ -194,6 +199,9 @@ AXES = {
     "TEST.SPLIT": r"TEST\.SPLIT as --validate",
     "DATASET.SUBSAMPLE_CLASSES": r"is set by base2new",
     "DATASET.ROOT": r"is set by --data",
+    "DEVICE": r"is set by --devices",
+    "OUTPUT_DIR": r"is set by --output",
+    "RESUME": r"is set by the sweep",
 }
 PETS: dict[str, Content] = {f"pets/{name}/{i}.png": b"-" for name in "ab" for i in range(4)}
 GRIDS = [
