@@ -19,7 +19,8 @@ from coop_cmp.metrics.panel import measure
 from coop_cmp.metrics.records import METRICS, check_keys
 from coop_cmp.metrics.resample import Interval, bootstrap
 from coop_cmp.metrics.samples import Samples
-from coop_cmp.runs.records import read_npz
+from coop_cmp.runs.records import PREDICTIONS_FILE, RESULTS_FILE, read_npz
+from coop_cmp.runs.stored import StoredRun
 
 SCORE_NAMES = {"logits": "logits", "probs": "probs", "probabilities": "probs"}
 LONG = 10_000_000  # drawn samples, a few seconds
@@ -34,7 +35,9 @@ def load_samples(path: str, kind: str | None = None) -> Samples:
         kind: "logits" or "probs"; a CSV needs it, an npz only if it holds both.
     """
     if os.path.isdir(path):
-        path = os.path.join(path, "predictions.npz")
+        if os.path.exists(os.path.join(path, RESULTS_FILE)):
+            StoredRun.of(path).check(predictions=True)
+        path = os.path.join(path, PREDICTIONS_FILE)
     read = _read_csv if path.lower().endswith(".csv") else _read_npz
     scores, labels, kind = read(path, kind)
     try:

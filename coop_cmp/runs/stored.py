@@ -109,8 +109,9 @@ class StoredRun:
         """Its predictions, to be measured."""
         from coop_cmp.metrics.samples import Samples
 
+        predictions = self.predictions
         try:
-            return Samples(self.predictions.logits, self.predictions.labels, from_logits=True)
+            return Samples(predictions.logits, predictions.labels, from_logits=True)
         except UserError as error:
             raise UserError(f"{self.path}: {error}") from error
 
