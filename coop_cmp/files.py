@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import yaml
 
-from coop_cmp.errors import UserError
+from coop_cmp.errors import UserError, one_line
 
 
 @contextmanager
@@ -122,12 +122,10 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
         FileNotFoundError: There is no such file.
         UserError: It is not a regular file, not YAML, or gives a key twice.
     """
-    if Path(path).exists() and not Path(path).is_file():  # a pipe would never end
-        raise UserError(f"{path}: not a regular file")
     try:
-        return yaml.load(Path(path).read_text(encoding="utf-8"), _UniqueKeys)
+        return yaml.load(read_file(path).decode("utf-8"), _UniqueKeys)
     except FileNotFoundError:
         raise
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:300]
+        reason = one_line(error)[:300]
         raise UserError(f"{path}: not readable as YAML ({reason})") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import os
 import sys
 from functools import partial
@@ -14,6 +15,7 @@ from tabulate import tabulate
 from tqdm import tqdm
 
 from coop_cmp.errors import UserError
+from coop_cmp.files import read_file
 from coop_cmp.metrics.bins import check_bins, convention
 from coop_cmp.metrics.panel import measure
 from coop_cmp.metrics.records import METRICS, check_keys
@@ -71,8 +73,8 @@ def _read_csv(path: str, kind: str | None) -> tuple[Any, Any, str]:
     if kind is None:
         raise UserError(f"{path}: say what the columns hold with --kind logits or --kind probs")
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            header, *rows = [row for row in csv.reader(file) if row] or [[]]
+        text = io.StringIO(read_file(path).decode("utf-8-sig"), newline="")
+        header, *rows = [row for row in csv.reader(text) if row] or [[]]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path}: cannot be read ({error})") from error
     columns = [i for i, name in enumerate(header) if name.strip().lower() in LABEL_NAMES]
