@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import yaml
 
-from coop_cmp.errors import UserError, one_line
+from coop_cmp.errors import UserError
 
 
 @contextmanager
@@ -127,5 +127,5 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
     except FileNotFoundError:
         raise
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        reason = one_line(error)[:300]
+        reason = " ".join(str(error).split())[:300]
         raise UserError(f"{path}: not readable as YAML ({reason})") from error

@@ -84,12 +84,6 @@ def read_file(cfg: CfgNode, path: str, option: str = "--config-file") -> dict[st
     return {key: read_value(cfg, key, value, path) for key, value in _walk(cfg, tree or {})}
 
 
-def merge_file(cfg: CfgNode, path: str, option: str) -> None:
-    """Merge a yaml file; a mistake in it is reported with its path."""
-    for key, value in read_file(cfg, path, option).items():
-        assign(cfg, key, value)
-
-
 def pairs(options: Sequence[str]) -> dict[str, str]:
     """Return ``KEY VALUE KEY VALUE ...`` as a mapping."""
     if len(options) % 2:
