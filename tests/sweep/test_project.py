@@ -33,13 +33,6 @@ def test_a_grid_file_may_hold_several_grids_and_the_command_line_replaces_axes(t
     assert (second.datasets, second.tag, second.seeds) == (("food101",), "x", (7,))
 
 
-def test_a_grid_file_that_gives_a_key_twice_is_refused(tmp_path):
-    file = tmp_path / "grid.yaml"
-    file.write_text("datasets: [digits]\nshots: [1]\nshots: [2]\n")
-    with pytest.raises(UserError, match=r'grid\.yaml: .*"shots" is given twice, in lines 2 and 3'):
-        read_grids(file, {})
-
-
 def test_the_command_passes_everything_that_makes_the_run_what_it_is(root):
     project = project_of(root, "/data")
     run = Run("food101", "CoOp_CMP", "ViT-B/32", 4, 2, 0.001, "log", options=(("OPTIM.LR", "0.1"),))
