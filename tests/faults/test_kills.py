@@ -21,7 +21,7 @@ from tests.conftest import FOLDER, ROOT, SHORT
 
 METHOD = ("--trainer", "CoOp_CMP", "--backbone", "TinyCLIP", "--seed", "1", *FOLDER)
 SIZE = ("INPUT.SIZE", "(32, 32)", "TRAINER.COOP.PREC", "fp32", "DATALOADER.NUM_WORKERS", "0")
-OPTIONS = (*SHORT, *SIZE, "TRAIN.CHECKPOINT_FREQ", "1", "OPTIM.MAX_EPOCH", "8")
+OPTIONS = (*SHORT[2:], *SIZE, "TRAIN.CHECKPOINT_FREQ", "1", "OPTIM.MAX_EPOCH", "8")
 
 
 def start(models: Path, data: Path, out: Path) -> subprocess.Popen[str]:
