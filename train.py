@@ -7,4 +7,4 @@ from coop_cmp.cli import main
 if __name__ == "__main__":
     sys.exit(main(["train", *sys.argv[1:]]))
 
-import coop_cmp.cli.train  # noqa: F401 - whoever imports this file gets the trainers registered
+import coop_cmp.cli.training  # noqa: F401 - whoever imports this file gets the trainers registered

@@ -37,7 +37,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from coop_cmp import cli
-from coop_cmp.cli import train
+from coop_cmp.cli import training
 from coop_cmp.clip import add_models
 from coop_cmp.runs import PREDICTIONS_FILE, RESULTS_FILE
 
@@ -99,7 +99,7 @@ def make_trainer(folder: Path, options: list[str], way: str) -> Any:
     arguments += ["MODEL.TEXT_ENCODER", encoder, "TRAINER.COOP.PREC", "fp32"]
     arguments += ["MODEL.FEATURE_STORE", str(folder / "store") if has_store else ""]
     arguments += ["DATALOADER.NUM_WORKERS", "0", "DATALOADER.TEST.BATCH_SIZE", str(BATCH)]
-    cfg = train.setup_cfg(cli.parse(["train", *arguments])[1])
+    cfg = training.setup_cfg(cli.parse(["train", *arguments])[1])
     set_random_seed(cfg.SEED)
     trainer = build_trainer(cfg)
     if per_batch:

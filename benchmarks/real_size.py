@@ -20,13 +20,12 @@ from unittest.mock import patch
 import open_clip
 import torch
 from common import ROOT, class_names, now, parser_of, random_clip, report
-from dassl.config import get_cfg_default
 from dassl.engine import TRAINER_REGISTRY
 
 import coop_cmp.runs.evaluator
 import coop_cmp.trainers  # noqa: F401
 from coop_cmp.clip import LoadedCLIP
-from coop_cmp.config.resolve import extend_cfg, merge_file
+from coop_cmp.config.resolve import resolve
 from coop_cmp.errors import UserError
 
 CLASSES, BATCH = class_names(20), 4
@@ -48,10 +47,8 @@ class RandomData:
 
 def config_of(method: str, backbone: str, image_size: tuple[int, int], device: str) -> Any:
     """The method's settings for a backbone, in single precision."""
-    cfg = get_cfg_default()
-    extend_cfg(cfg)
-    folder = ROOT / "configs" / "trainers" / method
-    merge_file(cfg, str(folder / "clip.yaml"), "config")
+    file = ROOT / "configs" / "trainers" / method / "clip.yaml"
+    cfg = resolve(ROOT, {"--config-file": str(file)}, {}, {})
     cfg.TRAINER.NAME, cfg.MODEL.BACKBONE.NAME = f"{method}_CMP", backbone
     cfg.TRAINER[method.upper()].PREC = "fp32"
     cfg.INPUT.SIZE, cfg.DEVICE, cfg.SEED = image_size, device, 1

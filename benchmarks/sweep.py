@@ -28,7 +28,7 @@ import torch
 from common import ROOT, count_flops, environment, parser_of, report
 
 from coop_cmp import cli
-from coop_cmp.cli import train
+from coop_cmp.cli import training
 from coop_cmp.clip import add_models, load_clip
 from coop_cmp.features.loaders import EPOCH_VIEWS
 
@@ -131,8 +131,8 @@ def metrics(folder: Path) -> dict[str, float]:
 
 def data_set(args: Any, root: str = "") -> tuple[Any, Any]:
     """The settings of all runs and their data set, whose pictures are drawn where they lack."""
-    cfg = train.setup_cfg(cli.parse(["train", "--root", root, *settings(args)])[1])
-    return cfg, train.DATASET_REGISTRY.get(cfg.DATASET.NAME)(cfg)
+    cfg = training.setup_cfg(cli.parse(["train", "--root", root, *settings(args)])[1])
+    return cfg, training.DATASET_REGISTRY.get(cfg.DATASET.NAME)(cfg)
 
 
 def images_encoded(args: Any) -> dict[str, int]:

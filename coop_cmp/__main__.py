@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from coop_cmp.checkout.runner import found_script, import_script, is_own, run_script
-from coop_cmp.cli import handled
+from coop_cmp.errors import handled
 
 DESCRIPTION = """\
 Run the training script of a CoOp-family checkout (CoOp, MaPLe, KgCoOp, ...) with the confidence

@@ -1,14 +1,20 @@
-"""The exception for errors that a user can fix, and the exit codes of commands."""
+"""The exception for errors that a user can fix, and how a command ends with an error."""
 
 from __future__ import annotations
 
 import difflib
 import errno
+import os
 import re
-from collections.abc import Iterable
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 
 USER_ERROR = 2  # exit code after an error of the user
 DATA_ERROR = 65  # as in sysexits.h: the same in a data set, which every method would meet
+DEBUG = "COOP_CMP_DEBUG"  # the environment variable that asks for tracebacks
+INSTALL = "activate the environment (. .venv/bin/activate) or pip install -r requirements.txt"
 MISTAKES = (USER_ERROR, DATA_ERROR)
 IO_ERROR = 74  # as in sysexits.h: the disk or the network failed, and trying again may help
 _PASSING = (
@@ -53,6 +59,33 @@ def one_line(error: BaseException) -> str:
         ends = list(re.finditer(r"^[\w.]+: ", text[wrapped.end() :], re.MULTILINE))
         text = text[wrapped.end() + ends[-1].end() :] if ends else text
     return " ".join(text.split()) or type(error).__name__
+
+
+def handled(call: Callable[[], int], interrupted: str = "interrupted") -> int:
+    """Return the exit code of a call, after a line about the error with which it ended.
+
+    An error of the user (`UserError`) or of the system (`OSError`) is one line on stderr, with
+    ``--debug`` or ``COOP_CMP_DEBUG=1`` its traceback. Any other error is a defect and is raised.
+    """
+    try:
+        return call()
+    except BrokenPipeError:
+        # The reader, such as head, has closed the pipe: drop the rest of the output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (UserError, OSError) as error:
+        if os.environ.get(DEBUG):
+            traceback.print_exc()
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        return exit_code(error)
+    except ModuleNotFoundError as error:
+        if find_spec("torch"):
+            raise
+        print(f"error: {error}; {INSTALL}", file=sys.stderr)
+        return USER_ERROR
+    except KeyboardInterrupt:
+        print(f"\n{interrupted}", file=sys.stderr)
+        return 130
 
 
 def closest(name: str, known: Iterable[str]) -> str:

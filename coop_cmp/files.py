@@ -122,10 +122,8 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
         FileNotFoundError: There is no such file.
         UserError: It is not a regular file, not YAML, or gives a key twice.
     """
-    if Path(path).exists() and not Path(path).is_file():  # a pipe would never end
-        raise UserError(f"{path}: not a regular file")
     try:
-        return yaml.load(Path(path).read_text(encoding="utf-8"), _UniqueKeys)
+        return yaml.load(read_file(path).decode("utf-8"), _UniqueKeys)
     except FileNotFoundError:
         raise
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from coop_cmp.errors import UserError
-from coop_cmp.files import atomic_write
+from coop_cmp.files import atomic_write, read_file
 
 from .splits import check_name, file_names
 
@@ -38,9 +38,11 @@ def list_folders(parent: str | os.PathLike[str]) -> list[str]:
 def read_lines(path: str | os.PathLike[str]) -> list[str]:
     """The non-empty lines of a text file that belongs to a data set."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_file(path).decode("utf-8")
     except FileNotFoundError:
         raise UserError(f"no file {path}; see docs/datasets.md for where to get it") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not a text file in UTF-8 ({error.reason})") from error
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 

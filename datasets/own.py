@@ -19,7 +19,7 @@ from coop_cmp.errors import DataError, UserError
 from coop_cmp.files import atomic_write
 
 from .base import data_folder
-from .files import IMAGE_SUFFIXES
+from .files import IMAGE_SUFFIXES, read_lines
 from .folder import WRITTEN, folder_digest
 from .splits import check_name
 
@@ -127,11 +127,7 @@ def class_folders(folder: Path) -> list[str]:
 def read_names(path: Path, classes: list[str]) -> list[str]:
     """The names of the class folders, from a file with ``<class folder> <name>`` lines."""
     found: dict[str, str] = {}
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"--names {path}: not a text file in UTF-8 ({error.reason})") from error
-    for line in filter(None, map(str.strip, text.splitlines())):
+    for line in read_lines(path):
         fitting = [folder for folder in classes if line.startswith((f"{folder} ", f"{folder}\t"))]
         if not fitting:
             raise UserError(f"{path}: {line!r} does not begin with a class folder and a blank")

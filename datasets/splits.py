@@ -10,10 +10,10 @@ import errno
 import json
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from coop_cmp.errors import UserError
+from coop_cmp.files import read_file
 
 Item = tuple[str, int, str]
 PARTS = ("train", "val", "test")
@@ -31,7 +31,7 @@ class Split(NamedTuple):
 def read_split(path: str | os.PathLike[str]) -> Split:
     """Read ``{"train": [[path, label, class name], ...], "val": [...], "test": [...]}``."""
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(read_file(path).decode("utf-8"))
         return Split(*([(str(p), y, str(name)) for p, y, name in content[part]] for part in PARTS))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UserError(

@@ -120,14 +120,16 @@ def run(tiny_weights, pictures, tmp_path, monkeypatch, capsys):
     def run_once(name: str, *options: str, trainer: str = "CoOp_CMP", code: int = 0) -> Any:
         method = trainer.removesuffix("_CMP").replace("ZeroshotCLIP", "CoOp")
         config = str(ROOT / f"configs/trainers/{method}/glyph.yaml")
-        arguments = ["--root", str(pictures), "--seed", "1", *FOLDER, "--config-file", config]
+        arguments = ["--root", str(pictures), *FOLDER, "--config-file", config]
         arguments += ["--trainer", trainer, "--output-dir", str(tmp_path / name)]
         flags = [option for option in options if option.startswith("--")]
-        settings = [option for option in options if not option.startswith("--")]
-        backbone = ("MODEL.BACKBONE.NAME", "TinyCLIP")
+        settings = ["SEED", "1", "MODEL.BACKBONE.NAME", "TinyCLIP", *SHORT]
+        settings += [option for option in options if not option.startswith("--")]
+        last = dict(zip(settings[::2], settings[1::2], strict=True))
+        chosen = [word for pair in last.items() for word in pair]
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", sys.stdout)  # the logger replaces it
-            assert cli.main(["train", *arguments, *flags, *backbone, *SHORT, *settings]) == code
+            assert cli.main(["train", *arguments, *flags, *chosen]) == code
         output = capsys.readouterr()
         if code:
             return output.err

@@ -26,7 +26,7 @@ from coop_cmp.clip import (
 from coop_cmp.config import check_cfg, flatten
 from coop_cmp.devices import activation_budget, choose_device, suit_convolutions, to_device
 from coop_cmp.errors import UserError
-from coop_cmp.runs.identity import identify
+from coop_cmp.runs.identity import identify, read_identity
 from coop_cmp.runs.store import lookup
 
 from .checkpoint import check_checkpoint, learned_digest, load_learned
@@ -336,6 +336,15 @@ class PromptTrainer(FeatureTrainer):
 
     def check_checkpoint(self, directory: str, fpath: str, checkpoint: Any) -> None:
         check_checkpoint(fpath, checkpoint, directory)
+        found = read_identity(directory) if self.cfg.RESUME else None
+        changes = found.differences(identify(flatten(self.cfg))) if found else []
+        if other := [change for change in changes if not change.startswith("OPTIM.")]:
+            raise UserError(
+                f"--resume {directory}: that run has other settings ({other[0]}); one that goes on "
+                "elsewhere may change those of OPTIM alone"
+            )
+        if changes:
+            self.dm.dataset.notes.append(f"continues a run in which {'; '.join(changes)}")
 
     def before_step(self) -> None:
         """Hook: change the gradients before the optimiser uses them."""

@@ -7,14 +7,12 @@ import gc
 import io
 import os
 import sys
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 
 from coop_cmp import __version__
-from coop_cmp.errors import USER_ERROR, UserError, closest, exit_code, one_line
+from coop_cmp.errors import DEBUG, UserError, closest, handled
 
 COMMANDS = {
     "train": "train and test a method, with CoOp's command line",
@@ -36,8 +34,6 @@ COMMANDS = {
     "store": "what the feature store holds; prune it",
     "settings": "every setting with its default and what it may be",
 }
-DEBUG = "COOP_CMP_DEBUG"
-INSTALL = "activate the environment (. .venv/bin/activate) or pip install -r requirements.txt"
 _MODULES = {"lambda": "lambda_search"}  # a word of Python's own
 
 
@@ -45,33 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     words = sys.argv[1:] if arguments is None else arguments
     return handled(lambda: dispatch(words), "interrupted; the same command resumes")
-
-
-def handled(call: Callable[[], int], interrupted: str = "interrupted") -> int:
-    """Return the exit code of a call, after a line about the error with which it ended.
-
-    An error of the user (`UserError`) or of the system (`OSError`) is one line on stderr, with
-    ``--debug`` or ``COOP_CMP_DEBUG=1`` its traceback. Any other error is a defect and is raised.
-    """
-    try:
-        return call()
-    except BrokenPipeError:
-        # The reader, such as head, has closed the pipe: drop the rest of the output.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except (UserError, OSError) as error:
-        if os.environ.get(DEBUG):
-            traceback.print_exc()
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return exit_code(error)
-    except ModuleNotFoundError as error:
-        if find_spec("torch"):
-            raise
-        print(f"error: {error}; {INSTALL}", file=sys.stderr)
-        return USER_ERROR
-    except KeyboardInterrupt:
-        print(f"\n{interrupted}", file=sys.stderr)
-        return 130
 
 
 def dispatch(words: Sequence[str]) -> int:

@@ -10,12 +10,14 @@ import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
 from coop_cmp.cli.options import add_data_argument
-from coop_cmp.datasets.tools.check import Report, check
-from coop_cmp.datasets.tools.prepare import PREPARE, prepare
+
+if TYPE_CHECKING:
+    from coop_cmp.datasets.tools.check import Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     checking.add_argument("--full", action="store_true", help="open all images, not a sample")
     checking.add_argument("--json", action="store_true", help="print JSON instead of a table")
     preparing = verbs.add_parser("prepare", help="bring an archive into the expected layout")
-    preparing.add_argument("name", choices=sorted(PREPARE), help="data set")
+    preparing.add_argument("name", choices=["cifar10", "imagenet", "ucf101"], help="data set")
     preparing.add_argument("source", help="archive or folder, see docs/datasets.md")
     for verb in (checking, preparing):
         add_data_argument(verb, "data")
@@ -34,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; 1 when a check found something."""
+    from coop_cmp.datasets.tools.check import check  # these load torch, too slow for --help
+    from coop_cmp.datasets.tools.prepare import prepare
+
     data = Path(args.data).expanduser().absolute()
     if args.verb == "prepare":
         print(prepare(args.name, Path(args.source).expanduser(), data))

@@ -14,13 +14,13 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-
-from matplotlib import rc_context
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from coop_cmp.errors import UserError
-from coop_cmp.report.figures import COLUMN, FORMATS, LOOK, draw_all, save
-from coop_cmp.report.groups import find_predictions
+from coop_cmp.report import COLUMN, FORMATS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
+    from matplotlib import rc_context  # this and torch are too slow for --help
+
+    from coop_cmp.report.figures import LOOK, draw_all, save
+    from coop_cmp.report.groups import find_predictions
+
     first = Path(args.sources[0])
     folder = Path(args.to) if args.to else (first.parent if first.is_file() else first) / "figures"
     runs, problems = find_predictions(args.sources)

@@ -8,7 +8,8 @@ from typing import Any
 
 from dassl.data.datasets import build_dataset
 
-from coop_cmp.cli.train import add_arguments, setup_cfg
+from coop_cmp.cli.train import add_arguments
+from coop_cmp.cli.training import setup_cfg
 from coop_cmp.errors import UserError
 from coop_cmp.predict.trainer import quiet
 from coop_cmp.runs.identity import read_command

@@ -9,13 +9,9 @@ import argparse
 import importlib.util
 from typing import Any
 
-import open_clip
 from tabulate import tabulate
 
 from coop_cmp import CONFIGS
-from coop_cmp.clip import add_models
-from coop_cmp.clip.load import model_config
-from coop_cmp.clip.tower import planned_way
 from coop_cmp.config.defaults import OPENAI_NAMES
 from coop_cmp.config.preprocessing import SCHEMES
 
@@ -29,6 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
+    import open_clip  # loads torch, too slow for --help
+
+    from coop_cmp.clip import add_models
+
     add_models(CONFIGS / "models")
     names = [*(name for name in OPENAI_NAMES if "/" in name), *open_clip.list_models()]
     names += [name for name in args.names if name.startswith(SCHEMES)]
@@ -42,6 +42,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _row(name: str) -> list[str]:
+    import open_clip
+
+    from coop_cmp.clip.load import model_config
+    from coop_cmp.clip.tower import planned_way
+
     config = model_config(name)
     text: dict[str, Any] = config.get("text_cfg", {})
     size = config.get("vision_cfg", {}).get("image_size", 224)

@@ -8,12 +8,12 @@ from dataclasses import replace
 from statistics import mean
 from typing import Any
 
-import yaml
 from tabulate import tabulate
 
 from coop_cmp.cli.execute import execute
 from coop_cmp.cli.options import add_grid_arguments, grid_of, project_of
 from coop_cmp.errors import UserError
+from coop_cmp.files import read_yaml
 from coop_cmp.losses.names import split_trainer
 from coop_cmp.report.summary import LEGEND, changes, mean_text
 from coop_cmp.runs.compare import Comparer
@@ -42,8 +42,8 @@ def trainings(args: argparse.Namespace, protocol: str) -> list[Run]:
 
 def published_settings(project: Project, protocol: str, run: Run) -> Run:
     """The run with what its method's authors set in this protocol, in a directory of its own."""
-    text = (project.configs / "protocols" / f"{protocol}.yaml").read_text(encoding="utf-8")
-    options = yaml.safe_load(text).get(split_trainer(run.trainer)[0])
+    published = read_yaml(project.configs / "protocols" / f"{protocol}.yaml")
+    options = published.get(split_trainer(run.trainer)[0])
     if not options or run.backbone == "GlyphCLIP":
         return run
     pairs = tuple((key, str(value)) for key, value in options.items())

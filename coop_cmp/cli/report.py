@@ -9,8 +9,6 @@ from pathlib import Path
 from coop_cmp.cli.images import ImageFiles
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
-from coop_cmp.report.page.build import build
-from coop_cmp.runs.frame import find_runs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
+    from coop_cmp.report.page.build import build  # loads torch, too slow for --help
+    from coop_cmp.runs.frame import find_runs
+
     start = time.monotonic()
     runs, problems = find_runs(args.output, predictions=True)
     if not runs:

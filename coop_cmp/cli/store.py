@@ -6,8 +6,6 @@ import argparse
 
 from tabulate import tabulate
 
-from coop_cmp.features.store import AUTO, FeatureStore, store_folder
-
 MB = 2**20
 
 
@@ -16,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--store",
-        default=AUTO,
+        default="auto",
         metavar="DIR",
         help="directory of the store; default: the user's cache",
     )
@@ -25,6 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
+    from coop_cmp.features.store import FeatureStore, store_folder  # loads torch
+
     store = FeatureStore(store_folder(args.store))
     if args.prune is not None:
         gone = store.prune(args.prune)

@@ -18,6 +18,7 @@ from coop_cmp.cli.execute import execute
 from coop_cmp.cli.options import add_launch_arguments, add_output_argument, project_of
 from coop_cmp.errors import UserError, closest
 from coop_cmp.files import atomic_write
+from coop_cmp.report import FORMATS as FIGURES
 from coop_cmp.report.collect import Collector
 from coop_cmp.report.definitions import FIGURE, TITLES, names, table
 from coop_cmp.report.embedded import EMBEDDED
@@ -107,11 +108,10 @@ def _show(args: argparse.Namespace, project: Project, tables: Sequence[Table]) -
 
 
 def _draw(args: argparse.Namespace, project: Project, tables: Sequence[Table]) -> None:
-    from coop_cmp.report import figures  # matplotlib is slow to load
-    from coop_cmp.report.tradeoff import save_tradeoff
+    from coop_cmp.report.tradeoff import save_tradeoff  # matplotlib is slow to load
 
-    if args.picture.suffix.removeprefix(".") not in figures.FORMATS:
-        endings = ", ".join(f".{ending}" for ending in figures.FORMATS)
+    if args.picture.suffix.removeprefix(".") not in FIGURES:
+        endings = ", ".join(f".{ending}" for ending in FIGURES)
         raise UserError(f"--picture {args.picture}: has to end in one of {endings}")
     if len(tables) > 1 or args.no_intervals:
         raise UserError("--picture shows one table at a time, with its intervals")

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from coop_cmp import CONFIGS
 from coop_cmp.cli.execute import execute
 from coop_cmp.cli.options import add_launch_arguments, project_of
 from coop_cmp.config.defaults import OPENAI_NAMES
 from coop_cmp.errors import UserError
+from coop_cmp.files import read_yaml
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.records import RESULTS_FILE, read_results
 from coop_cmp.runs.run import Run
@@ -188,8 +187,9 @@ def _checkpoint(
 
 
 def _published(path: Path) -> Mapping[str, Any]:
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content = read_yaml(path)
     for kind in ("zero_shot", "coop_16_shots"):
-        if not {"tolerance", "sure"} <= set((content or {}).get(kind, {})):
+        node = content.get(kind) if isinstance(content, dict) else None
+        if not isinstance(node, dict) or not {"tolerance", "sure"} <= set(node):
             raise UserError(f"{path}: expected {kind} with tolerance, sure and a row per backbone")
     return content

@@ -18,7 +18,6 @@ from coop_cmp.config.registry import (
     flatten,
     is_free,
     read,
-    read_all,
 )
 from coop_cmp.config.setting import (
     Setting,
@@ -48,7 +47,6 @@ __all__ = [
     "is_free",
     "number",
     "read",
-    "read_all",
     "row",
     "several",
     "text",

@@ -69,9 +69,8 @@ def declare_trainer(
         trains: False for a method that learns nothing.
         defaults: Other keys whose defaults it changes, where no config file is given.
     """
-    method = Method(
-        name, node or name.upper(), trains, read_all(defaults or {}, f"defaults of {name}")
-    )
+    values = {k: read(k, value, f"defaults of {name}") for k, value in (defaults or {}).items()}
+    method = Method(name, node or name.upper(), trains, values)
     declare(f"TRAINER.{method.node}", **settings)
     if METHODS.setdefault(name, method) != method:
         raise ValueError(f"the trainer {name} is declared twice, in different ways")
@@ -102,11 +101,6 @@ def read(key: str, value: Any, where: str = "") -> Any:
         got = " ".join(reprlib.repr(value).split())[:100]  # short, whatever the value holds
         hint = f"; {error}" if str(error) else ""
         raise UserError(f"{prefix}{key} must be {setting.expected}, got {got}{hint}") from None
-
-
-def read_all(options: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Read the values of several keys; the first wrong one is refused."""
-    return {str(key): read(str(key), value, where) for key, value in options.items()}
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -39,6 +39,8 @@ def resolve(
     Raises:
         UserError: A file cannot be read, or a key or a value is wrong.
     """
+    if twice := sorted(given.keys() & options.keys()):
+        raise UserError(f"{twice[0]} is given twice, as a flag and as an option")
     cfg = get_cfg_default()
     extend_cfg(cfg)
     layers: dict[str, Any] = {}
@@ -82,17 +84,14 @@ def read_file(cfg: CfgNode, path: str, option: str = "--config-file") -> dict[st
     return {key: read_value(cfg, key, value, path) for key, value in _walk(cfg, tree or {})}
 
 
-def merge_file(cfg: CfgNode, path: str, option: str) -> None:
-    """Merge a yaml file; a mistake in it is reported with its path."""
-    for key, value in read_file(cfg, path, option).items():
-        assign(cfg, key, value)
-
-
 def pairs(options: Sequence[str]) -> dict[str, str]:
     """Return ``KEY VALUE KEY VALUE ...`` as a mapping."""
     if len(options) % 2:
         raise UserError(f"options come in pairs KEY VALUE; there is no value for {options[-1]}")
-    return dict(zip(options[::2], options[1::2], strict=True))
+    found = dict(zip(options[::2], options[1::2], strict=True))
+    if twice := [key for key in found if options[::2].count(key) > 1]:
+        raise UserError(f"the option {twice[0]} is given twice")
+    return found
 
 
 def read_value(cfg: CfgNode, key: str, value: Any, where: str = "") -> Any:

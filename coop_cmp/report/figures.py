@@ -19,13 +19,12 @@ from coop_cmp.files import atomic_write
 from coop_cmp.metrics import METRICS
 from coop_cmp.metrics.panel import measure
 from coop_cmp.metrics.weighted import width_bins
-from coop_cmp.report import plots
+from coop_cmp.report import COLUMN, plots
 from coop_cmp.report.groups import FREE_OVER, Group, file_stem, grouped, paired
 from coop_cmp.runs.run import DEFAULT_LAMBDA
 from coop_cmp.runs.stored import StoredRun
 
-FORMATS = ("png", "svg", "pdf")
-COLUMN, PAGE = 3.4, 6.8  # inches: one column and the full width of a two-column paper
+PAGE = 2 * COLUMN
 MOST_CLASSES = 12
 LOOK = {
     "font.size": 8,
@@ -225,13 +224,13 @@ def _errors(run: Group) -> Tensor:
 
 def _largest_classes(runs: list[Group], index: int) -> list[int]:
     """The class itself and those that its images are taken for most, in the order of classes."""
-    rows = (runs[0].samples.labels == index).nonzero()[:, 0]
-    if not len(rows):
+    # A seed may be missing in one of them, whose images are then fewer.
+    images = [run.samples.take((run.samples.labels == index).nonzero()[:, 0]) for run in runs]
+    if not all(map(len, images)):
         raise UserError(f"--class: the test set has no image of class {index}")
     n_classes = runs[0].samples.n_classes
     means = [
-        max(float(run.samples.take(rows).class_column(k).mean()) for run in runs)
-        for k in range(n_classes)
+        max(float(samples.class_column(k).mean()) for samples in images) for k in range(n_classes)
     ]
     others = sorted(set(range(n_classes)) - {index}, key=lambda k: -means[k])
     return sorted([index, *others[: MOST_CLASSES - 1]])

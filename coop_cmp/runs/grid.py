@@ -29,7 +29,13 @@ _AXES = {
     "TEST.SPLIT": "validate",
 }
 """The axes by their settings: a directory's name tells these, and no option may say otherwise."""
-_PROTOCOLS = {"DATASET.SUBSAMPLE_CLASSES": "base2new", "DATASET.ROOT": "--data"}
+_ELSEWHERE = {
+    "DATASET.SUBSAMPLE_CLASSES": "base2new",
+    "DATASET.ROOT": "--data",
+    "DEVICE": "--devices",
+    "OUTPUT_DIR": "--output",
+    "RESUME": "the sweep itself",
+}
 
 
 def default_backbone(dataset: str) -> str:
@@ -114,8 +120,8 @@ def _check_options(options: Mapping[str, Any], where: str) -> None:
         if key in _AXES:
             axis = _AXES[key]
             raise UserError(f"{where}: give {key} as --{axis} ({axis} in a file), not as an option")
-        if key in _PROTOCOLS:
-            raise UserError(f"{where}: {key} is set by {_PROTOCOLS[key]}, not by an option")
+        if key in _ELSEWHERE:
+            raise UserError(f"{where}: {key} is set by {_ELSEWHERE[key]}, not by an option")
 
 
 def parse_grid(entry: Mapping[str, Any], where: str) -> Grid:

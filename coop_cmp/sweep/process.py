@@ -128,7 +128,7 @@ def import_for_runs(threads: int) -> None:
 
     Nobody looks for garbage among it: forks would copy what they look at.
     """
-    import_module("coop_cmp.cli.train")  # by name, as runs are called by name
+    import_module("coop_cmp.cli.training")  # by name, as runs are called by name
     with suppress(ImportError):  # not everybody has it
         import torch.utils.tensorboard
     gc.freeze()

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dassl.config import get_cfg_default
 from dassl.data.datasets import DATASET_REGISTRY
 from dassl.utils import read_image
 
 from coop_cmp import CONFIGS
-from coop_cmp.config.resolve import extend_cfg, merge_file
+from coop_cmp.config.resolve import resolve
 from coop_cmp.errors import UserError, closest
 
 from ..base import FewShotDataset
@@ -48,12 +47,10 @@ class Report:
 
 def settings(stem: str, root: str) -> Any:
     """The configuration of a data set, read from ``configs/datasets``."""
-    cfg = get_cfg_default()
-    extend_cfg(cfg)
-    merge_file(cfg, str(CONFIGS / "datasets" / f"{stem}.yaml"), "data set")
-    cfg.DATASET.ROOT = root
-    cfg.DATASET.ALLOW_NEW_SPLIT = stem == "folder"  # as main.sh does with a folder of one's own
-    return cfg
+    file = str(CONFIGS / "datasets" / f"{stem}.yaml")
+    new_split = stem == "folder"  # as main.sh does with a folder of one's own
+    given = {"DATASET.ROOT": root, "DATASET.ALLOW_NEW_SPLIT": new_split}
+    return resolve(CONFIGS.parent, {"data set": file}, given, {})
 
 
 def known() -> dict[str, type[FewShotDataset]]:

@@ -35,17 +35,11 @@ def test_the_help_loads_nothing_slow():
     assert all(f"\n  {name} " in shown for name in cli.COMMANDS)
 
 
-@pytest.mark.parametrize("name", ["sweep", "tables", "calibrate", "predict", "export", "validate"])
-def test_the_help_of_a_command_does_not_load_torch(name):
-    assert "torch" not in modules_after_help(name)[1]
-
-
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_every_command_has_a_help(name, capsys):
-    with pytest.raises(SystemExit) as stop:
-        cli.main([name, "--help"])
-    assert stop.value.code == 0
-    assert capsys.readouterr().out.startswith(f"usage: coop-cmp {name} ")
+def test_the_help_of_a_command_loads_nothing_slow(name):
+    shown, modules = modules_after_help(name)
+    assert shown.startswith(f"usage: coop-cmp {name} ")
+    assert not modules & {"torch", "pandas", "matplotlib", "open_clip"}
 
 
 def arguments_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from coop_cmp import cli
-from coop_cmp.cli import train
+from coop_cmp.cli import training
 from tests.conftest import ROOT
 
 DIGITS = ("--dataset-config-file", str(ROOT / "configs/datasets/digits.yaml"))
@@ -131,7 +131,7 @@ def test_epochs_follow_the_number_of_shots(tiny_weights):
     def epochs(*options: str, config: str = "clip") -> int:
         file = str(ROOT / f"configs/trainers/CoOp/{config}.yaml")
         args = ["--trainer", "CoOp", *DIGITS, "--config-file", file, *options]
-        return train.setup_cfg(cli.parse(["train", *args])[1]).OPTIM.MAX_EPOCH
+        return training.setup_cfg(cli.parse(["train", *args])[1]).OPTIM.MAX_EPOCH
 
     expected = {"1": 50, "2": 100, "4": 100, "8": 200, "16": 200, "3": 100, "32": 200, "-1": 200}
     assert {k: epochs("DATASET.NUM_SHOTS", k) for k in expected} == expected
@@ -139,62 +139,9 @@ def test_epochs_follow_the_number_of_shots(tiny_weights):
     assert epochs("DATASET.NUM_SHOTS", "8", "OPTIM.MAX_EPOCH", "7") == 7
 
 
-WRONG = {
-    # name: (flags, options, what the message says)
-    "trainer": (["--trainer", "CoOpp"], [], r'unknown trainer "CoOpp".*"CoOp"'),
-    "no trainer": (["--trainer", ""], [], r"no trainer given \(--trainer\)"),
-    "data set": ([], ["DATASET.NAME", "Digit"], r'unknown data set "Digit".*"Digits"'),
-    "backbone": (["--backbone", "TinyCLP"], [], r'unknown backbone "TinyCLP".*"TinyCLIP"'),
-    "weights": ([], ["MODEL.BACKBONE.WEIGHTS", "a.pt"], r'"a\.pt".*neither a file nor a tag'),
-    "config file": (["--config-file", "no.yaml"], [], r'no file "no\.yaml"'),
-    "key": ([], ["TRAINER.CMP.LAMDA", "1"], r'"TRAINER\.CMP\.LAMDA".*"TRAINER\.CMP\.LAMBDA"'),
-    "type": ([], ["OPTIM.LR", "fast"], r"OPTIM\.LR must be a number above 0, got 'fast'"),
-    "negative shots": ([], ["DATASET.NUM_SHOTS", "-3"], r"NUM_SHOTS.*-3"),
-    "precision": ([], ["TRAINER.COOP.PREC", "fp8"], r"PREC must be fp32, amp or fp16, got 'fp8'"),
-    "position": (
-        [],
-        ["TRAINER.COOP.CLASS_TOKEN_POSITION", "side"],
-        r"POSITION must be end, middle or front, got 'side'",
-    ),
-    "encoder": (
-        [],
-        ["MODEL.TEXT_ENCODER", "fast"],
-        r"TEXT_ENCODER must be shared or naive, got 'fast'",
-    ),
-    "input size": ([], ["INPUT.SIZE", "(48, 48)"], r"INPUT\.SIZE is \(48, 48\).*\(32, 32\)"),
-    "model dir": (["--eval-only", "--model-dir", "no/where"], [], r"no model at .*no/where"),
-    "no data root": (["--root", ""], ["DATASET.NAME", "OxfordPets"], r"--root \(DATASET\.ROOT\)"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_command_line_is_refused_in_one_line(name, call, tmp_path):
-    flags, options, message = WRONG[name]
-    common = ["--trainer", "CoOp_CMP", "--backbone", "TinyCLIP", *DIGITS, *COOP]
-    code, _, stderr = call(*common, "--output-dir", str(tmp_path / "out"), *flags, *options)
-    assert code == (65 if "data root" in name else 2)
-    assert stderr.count("\n") == 1
-    assert re.search(message, stderr), stderr
-    assert not (tmp_path / "out" / "results.json").exists()
-
-
-def test_a_mistake_in_a_config_file_is_reported_with_its_path(call, tmp_path):
-    for content, message in (
-        ("TRAINER: {COOP: {M_CTX: 4}}", r'"TRAINER\.COOP\.M_CTX".*"TRAINER\.COOP\.N_CTX"'),
-        ("OPTIM: {LR: fast}", r"OPTIM\.LR must be a number above 0, got 'fast'"),
-        ("OPTIM: [", r"while parsing"),
-    ):
-        file = tmp_path / "bad.yaml"
-        file.write_text(content)
-        code, _, stderr = call("--trainer", "CoOp", *DIGITS, "--config-file", str(file))
-        assert code == 2
-        assert str(file) in stderr
-        assert re.search(message, stderr), stderr
-
-
 def test_more_shots_than_there_are_warn_and_use_all(call, tmp_path):
     out = tmp_path / "out"
-    arguments = ("--trainer", "ZeroshotCLIP", *DIGITS, *COOP, "--output-dir", str(out), *SHORT)
+    arguments = ("--trainer", "ZeroshotCLIP", *DIGITS, *COOP, "--output-dir", str(out), *SHORT[:4])
     code, stdout, stderr = call(*arguments, "DATASET.NUM_SHOTS", "5000")
     assert code == 0
     assert "5000" in stdout + stderr.lower()
@@ -216,15 +163,6 @@ def test_an_unreadable_image_is_named(workers, call, data, tmp_path):
     assert code == 65
     assert re.search(r"^error: .*\.png", stderr.splitlines()[-1]), stderr
     assert not (tmp_path / "out" / "results.json").exists()
-
-
-def test_an_output_directory_that_cannot_be_written_is_named(call, tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    out = tmp_path / "file" / "out"
-    code, _, stderr = call("--trainer", "CoOp", *DIGITS, *COOP, "--output-dir", str(out), *SHORT)
-    assert code == 2
-    assert str(tmp_path / "file") in stderr
-    assert (tmp_path / "file").read_text() == "in the way"
 
 
 def test_a_finished_run_with_other_settings_is_left_alone(call, tmp_path):

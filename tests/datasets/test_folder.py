@@ -13,16 +13,17 @@ from dassl.utils import read_image
 from PIL import Image
 
 from coop_cmp.clip.prompts import template_of
-from coop_cmp.config.resolve import merge_file
+from coop_cmp.config.resolve import resolve
 from coop_cmp.datasets.base import FewShotDataset
 from coop_cmp.datasets.splits import Split
 from coop_cmp.errors import UserError
+from tests.conftest import ROOT
 from tests.datasets.trees import build, config, entries, write_images, write_split
 
 own_engine = pytest.mark.skipif(
     read_image.__module__ != "dassl.utils.images", reason="upstream Dassl opens images its own way"
 )
-CONFIGS = Path(__file__).parents[2] / "configs" / "datasets"
+CONFIGS = ROOT / "configs" / "datasets"
 
 
 def parts(root: Path, *names: str) -> None:
@@ -56,9 +57,7 @@ def test_classes_are_named_in_the_yaml_file(tmp_path: Path) -> None:
         'DATASET:\n  NAME: "ImageFolder"\n  TEMPLATE: "a drawing of {}."\n'
         '  CLASSNAMES: ["Abyssinian", "tabby cat"]\n'
     )
-    cfg = config("", tmp_path).clone()
-    cfg.defrost()
-    merge_file(cfg, str(yaml), "--dataset-config-file")
+    cfg = resolve(ROOT, {"--dataset-config-file": str(yaml)}, {"DATASET.ROOT": str(tmp_path)}, {})
     dataset = DATASET_REGISTRY.get(cfg.DATASET.NAME)(cfg)
     assert dataset.classnames == ["Abyssinian", "tabby cat"]
     assert template_of(cfg) == "a drawing of {}."
@@ -112,9 +111,7 @@ def test_the_yaml_files_name_registered_data_sets() -> None:
     stems = {path.stem for path in CONFIGS.glob("*.yaml")}
     assert {"caltech101", "dtd", "imagenet_a", "imagenetv2", "ucf101", "cifar10", "folder"} <= stems
     for path in CONFIGS.glob("*.yaml"):
-        cfg = config("", "").clone()
-        cfg.defrost()
-        merge_file(cfg, str(path), "file")
+        cfg = resolve(ROOT, {"--dataset-config-file": str(path)}, {}, {})
         assert cfg.DATASET.NAME in DATASET_REGISTRY.registered_names(), path
 
 

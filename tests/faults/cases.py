@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,6 +67,16 @@ LOGITS = np.eye(3, dtype=np.float32)
 LABELS = np.arange(3)
 
 
+def bomb(path: Path) -> None:
+    """An npz file of a megabyte that unpacks to a gigabyte."""
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("logits.npy", "w", force_zip64=True) as file,
+    ):
+        for _ in range(2**10):
+            file.write(bytes(2**20))
+
+
 def predictions(name: str, words: str, **arrays: Any) -> Case:
     """The metrics command on an npz file with something wrong in it."""
     content = npz(**{"logits": LOGITS, "labels": LABELS, **arrays})
@@ -78,13 +89,13 @@ def table(name: str, content: bytes | str, words: str) -> Case:
     return Case(f"csv: {name}", "metrics", arguments, words, {"p.csv": content})
 
 
-def grid(name: str, content: bytes | str, words: str) -> Case:
+def grid(name: str, content: Content, words: str) -> Case:
     """A sweep's grid file."""
     arguments = ("{tmp}/grid.yaml", "--dry-run", "--output", "{tmp}/out")
     return Case(f"grid: {name}", "sweep", arguments, words, {"grid.yaml": content})
 
 
-def config(name: str, file: str, content: bytes | str, words: str) -> Case:
+def config(name: str, file: str, content: Content, words: str) -> Case:
     """A method's config file."""
     arguments = (*TRAIN, "--config-file", "{tmp}/" + file)
     return Case(f"config: {name}", "train", arguments, words, {file: content})
@@ -111,7 +122,6 @@ SETTINGS = [
     option("OPTIM.SHOT_EPOCHS", "[[1]]", r"SHOT_EPOCHS must be a list, each \["),
     option("OPTIM.SHOT_EPOCHS", "often", r"SHOT_EPOCHS must be a list"),
     option("OPTIM.WEIGHT_DECAY", "-1", r">= 0, got"),
-    option("SEED", "-7", r"SEED must be a whole number from 0 to \d+ or -1"),
     option("TEST.SPLIT", "foo", r"TEST\.SPLIT must be test or val"),
     option("TEST.FINAL_MODEL", "best", r"must be last_step or best_val"),
     option("TEST.N_BINS", "100000000", r"from 1 to 10000"),
@@ -133,17 +143,37 @@ SETTINGS = [
     option("TRAINER.CMP.LAMBDA", "inf", r"LAMBDA must be a number >= 0"),
     option("TRAINER.COOP.N_CTX", "1000000000", r"N_CTX must be a whole number from 1 to 75"),
     option("TRAINER.COOP.N_CTX", "75", r"context|tokens|77"),
-    option("MODEL.BACKBONE.NAME", "ViT-B/61", r'unknown backbone.*did you mean "ViT-B/16"'),
     option("MODEL.BACKBONE.WEIGHTS", "/dev/zero", r"neither a file nor a tag"),
+    option("DATASET.NAME", "Digit", r'unknown data set "Digit".*"Digits"'),
+    option("TRAINER.CMP.LAMDA", "1", r'"TRAINER\.CMP\.LAMDA".*"TRAINER\.CMP\.LAMBDA"'),
+    option("TRAINER.COOP.PREC", "fp8", r"PREC must be fp32, amp or fp16, got 'fp8'"),
+    option("TRAINER.COOP.CLASS_TOKEN_POSITION", "side", r"must be end, middle or front"),
+    option("MODEL.TEXT_ENCODER", "fast", r"TEXT_ENCODER must be shared or naive, got 'fast'"),
+    option("INPUT.SIZE", "(48, 48)", r"INPUT\.SIZE is \(48, 48\).*\(32, 32\)"),
     option("DEVICE", "gpu0", r'device "gpu0" cannot be used'),
     option("DEVICE", "meta", r'device "meta" cannot be used: its tensors hold no numbers'),
     option("INPUT.NO_TRANSFORM", "True", r"INPUT\.NO_TRANSFORM True: .*leave it"),
     option("DATASET.TEMPLATE", "{:>99999999999}", r"brace"),
+    option("TRAINER.TPT.VIEWS", "1e30", r"TPT\.VIEWS must be a whole number from 1 to 1024"),
+    option("TRAINER.BPEFT.KL_WEIGHTS", "[-0.1]", r"KL_WEIGHTS must be a list, each a number >= 0"),
     option("OPTIM.LR", "1e30", r"infinite or NaN.*epoch \d+.*rate 1e\+30.*lower OPTIM\.LR"),
 ]
 COMMANDS = [
     Case("no model to test", "train", (*TRAIN, "--eval-only"), r"--eval-only .* --model-dir"),
+    Case("an unknown trainer", "train", (*TRAIN, "--trainer", "CoOpp"), r'trainer "CoOpp".*"CoOp"'),
+    Case("no trainer", "train", (*TRAIN, "--trainer", ""), r"no trainer given \(--trainer\)"),
+    Case("no model there", "train", (*TRAIN, "--eval-only", "--model-dir", "no/where"),
+         r"no model at .*no/where"),
+    Case("no root", "train", (*TRAIN, "--root", "", "DATASET.NAME", "OxfordPets"),
+         r"--root \(DATASET\.ROOT\)", code=DATA_ERROR),
     Case("an odd option", "train", (*TRAIN, "OPTIM.LR"), r"no value for OPTIM\.LR"),
+    Case("a seed below -1", "train", (*TRAIN, "--seed", "-7"), r"SEED must be .* from 0 to \d+"),
+    Case("an unknown backbone", "train", (*TRAIN, "--backbone", "ViT-B/61"),
+         r'unknown backbone.*did you mean "ViT-B/16"'),
+    Case("an option twice", "train", (*TRAIN, "OPTIM.LR", "1", "OPTIM.LR", "2"),
+         r"LR is given twice"),
+    Case("a flag and an option", "train", (*TRAIN, "SEED", "2"),
+         r"SEED .* a flag and as an option"),
     Case("a config with a slip", "train",
          (*TRAIN, "--dataset-config-file", "configs/datasets/digit.yaml"),
          r'no file .*did you mean "digits\.yaml"'),
@@ -163,8 +193,11 @@ CONFIGS = [
     config("Python", "a.py", "raise SystemExit('ran')", r"expected a \.yaml or \.yml file"),
     config("an object", "a.yaml", "SEED: !!python/object/apply:os.getpid []", r"a\.yaml: not read"),
     config("bytes", "a.yaml", b"\xff\xfe\x00", r"a\.yaml: not readable"),
+    config("half a list", "a.yaml", "OPTIM: [", r"a\.yaml: .*while parsing"),
     config("deep", "a.yaml", "[" * 5000, r"a\.yaml: not readable"),
     config("a list", "a.yaml", "- 1", r"expected nodes"),
+    config("a key twice", "a.yaml", "SEED: 1\nSEED: 2", r'"SEED" is given twice, in lines 1 and 2'),
+    config("a pipe", "a.yaml", os.mkfifo, r"a\.yaml: .*not a regular file"),
     config("a wrong value", "a.yaml", "OPTIM: {LR: -1}", r"a\.yaml: OPTIM\.LR must be"),
     config("a wrong key", "a.yaml", "OPTIM: {LRR: 1}", r'a\.yaml: .*did you mean "OPTIM.LR"'),
 ]
@@ -174,7 +207,9 @@ PREDICTIONS = [
     predictions("objects", r"not a readable npz", logits=np.array([{}], dtype=object)),
     predictions("no labels", r"one of labels", labels=np.zeros(0), label=LABELS),
     predictions("far apart", r"too far apart", logits=np.array([[1e308, -1e308, 0]] * 3)),
-    predictions("infinite", r"infinity in row 0", logits=LOGITS / 0),
+    Case("npz: a pipe", "metrics", ("{tmp}/p.npz",), r"not a regular file", {"p.npz": os.mkfifo}),
+    Case("npz: a bomb", "metrics", ("{tmp}/p.npz",), r"bytes that unpack to", {"p.npz": bomb}),
+    predictions("infinite", r"infinity in row 0", logits=LOGITS + np.inf),
     predictions("a label too high", r"from 0 to 2", labels=LABELS + 1),
     table("no number", "label,a,b\ncat,1,2\n", r"line 2: invalid literal"),
     table("a giant", f"label,a,b\n{10**30},1,2\n", r"line 2: "),
@@ -194,6 +229,9 @@ AXES = {
     "TEST.SPLIT": r"TEST\.SPLIT as --validate",
     "DATASET.SUBSAMPLE_CLASSES": r"is set by base2new",
     "DATASET.ROOT": r"is set by --data",
+    "DEVICE": r"is set by --devices",
+    "OUTPUT_DIR": r"is set by --output",
+    "RESUME": r"is set by the sweep",
 }
 PETS: dict[str, Content] = {f"pets/{name}/{i}.png": b"-" for name in "ab" for i in range(4)}
 GRIDS = [
@@ -203,9 +241,12 @@ GRIDS = [
     grid("a wrong option", "{datasets: digits, options: {OPTIM.LR: -1}}", r"OPTIM\.LR must be"),
     grid("a wrong form", "{datasets: digits, forms: square}", r"square"),
     grid("an unknown trainer", "{datasets: digits, trainers: CoOpp}", r'did you mean "CoOp'),
+    grid("an unknown data set", "datasets: digit", r'did you mean "digits'),
     grid("an unknown backbone", "{datasets: digits, backbones: ViT-B/61}", r"ViT-B/61"),
     grid("a tag that leaves", "{datasets: digits, tag: /../../x}", r"tag takes letters"),
     grid("a tag as of shots", "{datasets: digits, tag: 8shots}", r"reads like a part of other"),
+    grid("an axis twice", "datasets: digits\nshots: 1\nshots: 2", r'"shots" is given twice'),
+    grid("a pipe", os.mkfifo, r"grid\.yaml: .*not a regular file"),
     grid("an axis as an option", "{datasets: digits, options: {SEED: 3}}", r"SEED as --seeds"),
     Case("a grid with a slip", "sweep", ("{tmp}/grit.yaml", *SWEEP[1:]),
          r'no grid file .*did you mean "grid\.yaml"', {"grid.yaml": ""}),
@@ -221,7 +262,7 @@ GRIDS = [
     Case("links in a circle", "sweep", (*SWEEP, "--output", "{tmp}/loop/x"), r"loop",
          {"loop": lambda path: path.symlink_to(path)}),
     Case("names in bytes", "sweep", ("{tmp}/pets", *SWEEP[1:], "--names", "{tmp}/names"),
-         r"--names .*/names: not a text file", {"names": b"a \xff\nb b\n", **PETS}),
+         r"/names: not a text file", {"names": b"a \xff\nb b\n", **PETS}),
     Case("half a quote for Slurm", "sweep", (*SWEEP[:3], *SWEEP[4:], "--slurm", "a='"), r"--slurm"),
 ]  # fmt: skip
 IMAGES = [

@@ -87,7 +87,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
         taken = values(SETTINGS[key]).filter(lambda value, key=key: takes(SETTINGS[key], value))
         value = draw(NONSENSE if draw(st.integers(0, 9)) == 0 else taken)
         options += [key, str(value)]
-    small = [word for pair in SMALL.items() for word in pair]
+    small = [word for pair in SMALL.items() if pair[0] not in keys for word in pair]
     return ["--trainer", trainer, *small, *options]
 
 

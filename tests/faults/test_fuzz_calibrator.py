@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import load_file, save
@@ -32,6 +32,7 @@ from coop_cmp.calibrate.storage import (
 from coop_cmp.errors import UserError
 from coop_cmp.runs import Identity
 from coop_cmp.runs.identity import CALIBRATOR_FILE
+from tests.faults.changes import VALUES, other_bytes, tries
 
 NAMES = ["bird", "cat", "Käfer"]
 RNG = np.random.default_rng(0)
@@ -47,18 +48,6 @@ CALIBRATORS: dict[str, Callable[..., Any]] = {
     "dac": DAC(np.array([0.9, 1.0, 0.7])),
     "sals": scale_to_zero_shot,
 }
-TRIES = settings(
-    max_examples=100,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
-    max_leaves=4,
-)
 
 
 @pytest.fixture(params=CALIBRATORS)
@@ -92,13 +81,10 @@ def test_any_byte(file):
     assert first is not None
     seen = []
 
-    @TRIES
-    @given(st.data())
-    def change(data: st.DataObject) -> None:
-        place = data.draw(st.integers(0, len(whole) - 1))
-        gone = data.draw(st.integers(0, 9))
-        new = data.draw(st.binary(max_size=9))
-        file.write_bytes(whole[:place] + new + whole[place + gone :])
+    @tries(100)
+    @given(other_bytes(whole))
+    def change(content: bytes) -> None:
+        file.write_bytes(content)
         found = answer(file)
         seen.append(found)
         assert found in (None, first)
@@ -113,7 +99,7 @@ def test_any_value_that_somebody_writes_with_a_digest(file):
     with safe_open(file, "np") as whole:
         about = json.loads(whole.metadata()["about"])
 
-    @TRIES
+    @tries(100)
     @given(st.data())
     def change(data: st.DataObject) -> None:
         changed, values = json.loads(json.dumps(about)), {k: v.copy() for k, v in arrays.items()}
@@ -122,9 +108,9 @@ def test_any_value_that_somebody_writes_with_a_digest(file):
             spot = data.draw(st.integers(0, values[place].size - 1))
             values[place].flat[spot] = data.draw(st.floats())
         elif place in changed["values"]:
-            changed["values"][place] = data.draw(JSON)
+            changed["values"][place] = data.draw(VALUES)
         else:
-            changed[place] = data.draw(JSON)
+            changed[place] = data.draw(VALUES)
         text = json.dumps(changed)
         file.write_bytes(save(values, {"about": text, "digest": content_digest(text, values)}))
         found = answer(file)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import given
 
 from coop_cmp.errors import UserError
 from coop_cmp.runs.grid import Grid
@@ -20,61 +18,18 @@ from coop_cmp.sweep.failures import Failure
 from coop_cmp.sweep.launcher import Settings
 from coop_cmp.sweep.slurm import queue
 from coop_cmp.sweep.slurm.submission import Submission, read_all, submit
+from tests.faults.changes import other_bytes, other_trees, tries
 
 RUNS = Grid(("digits",), ("CoOp_CMP",), seeds=(1, 2), targets=("digits_noise",)).runs()
-LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
-VALUES = LEAVES | st.lists(LEAVES, max_size=2) | st.dictionaries(st.text(max_size=3), LEAVES)
-GONE = object()
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The paths to all values of a tree."""
-    lists = enumerate(value) if isinstance(value, list) else ()
-    inner = value.items() if isinstance(value, dict) else lists
-    return [path, *(found for key, item in inner for found in places(item, (*path, key)))]
-
-
-def changed(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
-    """The tree with another value there, or without it."""
-    if not path:
-        return value if value is not GONE else None
-    tree = copy.deepcopy(tree)
-    node = tree
-    for key in path[:-1]:
-        node = node[key]
-    if value is GONE:
-        del node[path[-1]]
-    else:
-        node[path[-1]] = value
-    return tree
-
-
-@st.composite
-def damages(draw: st.DrawFn, content: bytes) -> bytes:
-    """The file with bytes changed, cut off, or a value of it replaced or removed."""
-    kind = draw(st.sampled_from(["byte", "end", "value", "value", "value"]))
-    if kind == "value":
-        tree = json.loads(content)
-        path = draw(st.sampled_from(places(tree)))
-        return json.dumps(changed(tree, path, draw(st.just(GONE) | VALUES))).encode()
-    at = draw(st.integers(0, len(content) - 1))
-    if kind == "end":
-        return content[:at]
-    return content[:at] + bytes([draw(st.integers(0, 255))]) + content[at + 1 :]
 
 
 def check_damages(file: Path, read: Callable[[], Any], examples: int) -> None:
     """Reading gives the same or names the file, whatever is done to it."""
     whole, expected = file.read_bytes(), read()
+    trees = other_trees(json.loads(whole)).map(lambda tree: json.dumps(tree).encode())
 
-    @settings(
-        max_examples=examples,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(damages(whole))
+    @tries(examples)
+    @given(other_bytes(whole) | trees)
     def check(content: bytes) -> None:
         file.write_bytes(content)
         try:

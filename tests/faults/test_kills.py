@@ -21,15 +21,15 @@ from tests.conftest import FOLDER, ROOT, SHORT
 
 METHOD = ("--trainer", "CoOp_CMP", "--backbone", "TinyCLIP", "--seed", "1", *FOLDER)
 SIZE = ("INPUT.SIZE", "(32, 32)", "TRAINER.COOP.PREC", "fp32", "DATALOADER.NUM_WORKERS", "0")
-OPTIONS = (*SHORT, *SIZE, "TRAIN.CHECKPOINT_FREQ", "1", "OPTIM.MAX_EPOCH", "8")
+OPTIONS = (*SHORT[2:], *SIZE, "TRAIN.CHECKPOINT_FREQ", "1", "OPTIM.MAX_EPOCH", "8")
 
 
 def start(models: Path, data: Path, out: Path) -> subprocess.Popen[str]:
     """Run train.py in a process of its own, once it has loaded what it needs."""
     words = ["train", *METHOD, "--root", str(data), "--output-dir", str(out), *OPTIONS]
     program = (
-        "import os, sys; from coop_cmp import cli; from coop_cmp.cli import train\n"
-        f"train.add_models({str(models)!r})\n"
+        "import os, sys; from coop_cmp import cli; from coop_cmp.cli import training\n"
+        f"training.add_models({str(models)!r})\n"
         "print('loaded', flush=True)\n"
         "sys.stdout = open(os.devnull, 'w')\n"
         f"sys.exit(cli.main({words!r}))"

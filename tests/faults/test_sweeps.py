@@ -14,7 +14,7 @@ import pytest
 
 import coop_cmp
 from coop_cmp import cli
-from coop_cmp.cli import train
+from coop_cmp.cli import training
 from coop_cmp.errors import UserError, one_line
 from coop_cmp.predict.predictor import Predictor
 from coop_cmp.predict.selective import choose_threshold
@@ -122,12 +122,12 @@ def test_a_long_run_says_every_half_minute_that_it_goes_on(tmp_path, capsys):
 
 
 def test_there_are_no_more_loaders_than_cores_unless_asked_for(monkeypatch):
-    monkeypatch.setattr(train, "cores_here", lambda: 2)
+    monkeypatch.setattr(training, "cores_here", lambda: 2)
     config = str(ROOT / "configs/trainers/CoOp/clip.yaml")
     words = ["train", "--trainer", "CoOp", "--config-file", config, "--dataset-config-file"]
     words.append(str(ROOT / "configs/datasets/oxford_pets.yaml"))
     for more, expected in (([], 2), (["DATALOADER.NUM_WORKERS", "5"], 5)):
-        cfg = train.setup_cfg(cli.parse([*words, *more])[1])
+        cfg = training.setup_cfg(cli.parse([*words, *more])[1])
         assert expected == cfg.DATALOADER.NUM_WORKERS
 
 
@@ -136,7 +136,7 @@ def test_ctrl_c_ends_a_training_in_a_line(tmp_path):
     command += ["--config-file", "configs/trainers/CoOp/glyph.yaml"]
     command += ["--dataset-config-file", "configs/datasets/digits.yaml"]
     command += ["--output-dir", str(tmp_path / "out"), "OPTIM.MAX_EPOCH", "100000"]
-    training = subprocess.Popen(
+    child = subprocess.Popen(
         [*command, "DATALOADER.NUM_WORKERS", "2"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -146,11 +146,11 @@ def test_ctrl_c_ends_a_training_in_a_line(tmp_path):
         # Tests that run in the background may have inherited an ignored Ctrl-C.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    assert training.stdout is not None
-    assert any("epoch [" in line for line in training.stdout)
-    os.killpg(training.pid, signal.SIGINT)
-    _, errors = training.communicate(timeout=60)
-    assert (training.returncode, errors.strip()) == (130, "interrupted; the same command resumes")
+    assert child.stdout is not None
+    assert any("epoch [" in line for line in child.stdout)
+    os.killpg(child.pid, signal.SIGINT)
+    _, errors = child.communicate(timeout=60)
+    assert (child.returncode, errors.strip()) == (130, "interrupted; the same command resumes")
 
 
 @pytest.mark.parametrize(

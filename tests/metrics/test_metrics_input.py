@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from coop_cmp import metrics
-from coop_cmp.cli.metrics import load_samples
+from coop_cmp.cli.panel import load_samples
 from coop_cmp.errors import UserError
 from coop_cmp.metrics import METRICS, Samples, Weighted, bootstrap, calibration_report
 from coop_cmp.metrics.records import check_keys
 from coop_cmp.runs import write_predictions
 from tests.commands import command
+from tests.made_runs import write_run
 from tests.metrics.test_metrics import made
 
 main = command("metrics", handled=True)
@@ -250,6 +251,15 @@ def test_an_npz_without_scores_or_with_pickles_is_refused(tmp_path):
     np.savez(tmp_path / "pickle.npz", logits=np.array([object()]), labels=np.zeros(1))
     with pytest.raises(UserError, match="not a readable npz"):
         load_samples(str(tmp_path / "pickle.npz"))
+
+
+def test_a_run_whose_predictions_changed_is_refused(tmp_path):
+    write_run(tmp_path, {}, np.eye(2), np.arange(2), "ab")
+    before = load_samples(str(tmp_path))
+    assert before.correct.tolist() == [1, 1]
+    write_predictions(tmp_path / "predictions.npz", np.eye(2)[::-1], np.arange(2), ["a", "b"])
+    with pytest.raises(UserError, match="changed since"):
+        load_samples(str(tmp_path))
 
 
 def test_a_run_directory_and_class_names_as_labels(tmp_path):

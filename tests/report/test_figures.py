@@ -353,6 +353,14 @@ def test_seeds_are_pooled_and_a_baseline_keeps_its_twin(tmp_path):
         assert accuracy[k][3] == pytest.approx(float(bins.accuracy[k]))
 
 
+def test_figure_one_is_of_the_images_that_each_has(tmp_path):
+    runs = [made_run(tmp_path, seed=1), made_run(tmp_path, seed=2)]
+    runs.append(made_run(tmp_path, 1.2, trainer="CoOp_CMP", penalty=0.01))  # one of its seeds only
+    drawn = []
+    figures.draw_all(runs, lambda _, name: drawn.append(name))
+    assert any("figure1" in name for name in drawn)
+
+
 def test_figure_one_shows_the_class_most_confused_unless_one_is_named(tmp_path, pair):
     wrong = sum(
         np.bincount(

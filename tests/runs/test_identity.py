@@ -10,7 +10,7 @@ import pytest
 
 import coop_cmp.trainers  # noqa: F401 - declares them
 from coop_cmp import cli
-from coop_cmp.cli.train import evaluated, setup_cfg
+from coop_cmp.cli.training import evaluated, setup_cfg
 from coop_cmp.config import flatten
 from coop_cmp.config.resolve import pairs
 from coop_cmp.errors import UserError

@@ -7,7 +7,7 @@ import pytest
 import coop_cmp.datasets  # noqa: F401 - registers them
 from coop_cmp.errors import UserError
 from coop_cmp.runs.grid import Grid, parse_grid
-from tests.sweep.fake import arguments, calls, main
+from tests.sweep.fake import arguments, main
 
 
 def test_a_grid_expands_into_every_combination_once_with_stable_directories():
@@ -59,20 +59,6 @@ def test_a_mistake_in_a_grid_is_named(entry, message):
         parse_grid(entry, "grid.yaml")
 
 
-def test_an_unknown_data_set_or_trainer_is_found_before_anything_runs(root):
-    with pytest.raises(UserError, match='did you mean "digits"'):
-        main(arguments(root, datasets=("digit",)))
-    with pytest.raises(UserError, match='did you mean "CoOp_CMP"'):
-        main([*arguments(root), "--trainers", "CoOp", "CoOpCMP"])
-    assert calls(root) == []
-
-
 def test_a_number_that_is_none_is_refused(root):
     with pytest.raises(UserError, match="--shots: expected whole numbers, got 'eight'"):
         main(arguments(root, "--shots", "eight"))
-
-
-@pytest.mark.parametrize("option", ["--jobs", "--threads", "--time-limit"])
-def test_nothing_can_be_done_zero_at_a_time(root, option):
-    with pytest.raises(UserError, match=f"{option}: expected a number above 0 and at most"):
-        main(arguments(root, option, "0"))

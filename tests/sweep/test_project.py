@@ -15,7 +15,7 @@ import yaml
 import coop_cmp.datasets
 import coop_cmp.trainers  # noqa: F401 - declares them
 from coop_cmp import CONFIGS
-from coop_cmp.cli.train import find_config
+from coop_cmp.cli.training import find_config
 from coop_cmp.config import METHODS
 from coop_cmp.errors import UserError
 from coop_cmp.runs.grid import read_grids
@@ -31,13 +31,6 @@ def test_a_grid_file_may_hold_several_grids_and_the_command_line_replaces_axes(t
     first, second = read_grids(file, {"seeds": [7]})
     assert (first.datasets, first.lambdas, first.seeds) == (("digits",), (0.5,), (7,))
     assert (second.datasets, second.tag, second.seeds) == (("food101",), "x", (7,))
-
-
-def test_a_grid_file_that_gives_a_key_twice_is_refused(tmp_path):
-    file = tmp_path / "grid.yaml"
-    file.write_text("datasets: [digits]\nshots: [1]\nshots: [2]\n")
-    with pytest.raises(UserError, match=r'grid\.yaml: .*"shots" is given twice, in lines 2 and 3'):
-        read_grids(file, {})
 
 
 def test_the_command_passes_everything_that_makes_the_run_what_it_is(root):

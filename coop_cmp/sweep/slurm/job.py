@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from coop_cmp.errors import UserError
+from coop_cmp.errors import handled
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from coop_cmp.sweep.failures import Failure
@@ -90,7 +90,5 @@ def _wait_for_the_end() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(work(Submission(Path(sys.argv[1])), int(os.environ["SLURM_ARRAY_TASK_ID"])))
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    submission, task = Submission(Path(sys.argv[1])), int(os.environ["SLURM_ARRAY_TASK_ID"])
+    sys.exit(handled(lambda: work(submission, task)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -68,6 +69,13 @@ def test_a_run_that_goes_on_elsewhere_with_more_epochs_keeps_its_best_model(run,
     longer, said = run("longer", f"--resume={tmp_path / 'one'}", *KEPT, *best, *more)
     assert "Previous epoch: 2" in said
     assert (longer == whole).all()
+    record = json.loads((tmp_path / "longer/results.json").read_text())
+    assert "continues a run in which OPTIM.LR is 0.002, not 1e-09" in record["notes"][-1]
+
+
+def test_a_run_does_not_go_on_from_one_of_another_seed(run, two_seeds, tmp_path):
+    error = run("other", f"--resume={two_seeds[1]}", *KEPT, code=2)
+    assert "that run has other settings (SEED is 2, not 1)" in error
 
 
 WRONG = {
