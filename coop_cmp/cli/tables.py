@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--datasets", nargs="+", metavar="X", help="data sets to run; default: all")
     run.add_argument("--shots", nargs="+", type=int, metavar="N", help="shots to run; default: all")
     for verb in (run, show, embedded):
-        text = "seeds; default: 1 2 3, and up to 10 for the embedded tables"
+        text = "seeds; default: 1 2 3, and 1 to 10 for the embedded tables"
         verb.add_argument("--seeds", nargs="+", type=int, metavar="N", help=text)
     add_output_argument(show)
     for verb in (run, embedded):

@@ -10,7 +10,6 @@ from coop_cmp.report.embedded import (
     CALIBRATORS_NOTE,
     EMBEDDED,
     PLACES_NOTE,
-    REGIME_SEEDS,
     embedded_blocks,
 )
 from coop_cmp.report.embedded import SEEDS as EMBEDDED_SEEDS
@@ -114,8 +113,6 @@ def names() -> list[str]:
 
 def default_seeds(name: str) -> tuple[int, ...]:
     """Three seeds, as in the paper, but for the embedded tables, which claim something."""
-    if name == "embedded_regime":
-        return REGIME_SEEDS
     return EMBEDDED_SEEDS if name in EMBEDDED else SEEDS
 
 

@@ -11,9 +11,8 @@ from coop_cmp.report.layout import Block, Cell, Recipe, heading, metric_blocks
 from coop_cmp.runs.run import TEST_TIME, shots_text
 
 SEEDS = tuple(range(1, 11))  # where something is claimed
-REGIME_SEEDS = SEEDS[:5]
 SHOTS = 1  # where CoOp fits its shots; of all tables but that of the regime
-METHODS = ("CoOp", "MaPLe", "KgCoOp", "CLIPFT")  # CoCoOp and ProDA take long on many classes
+METHODS = ("CoOp", "CoCoOp", "ProDA", "MaPLe", "KgCoOp", "CLIPFT")
 SHIFTS = ("noise", "blur", "rotate", "invert")
 PLACES = ("seen", "new", "shifts")
 OWN_CONTEXT = (("TRAINER.COOP.CSC", "True"),)
@@ -29,8 +28,8 @@ EMBEDDED = {
 }
 CALIBRATORS = "embedded_calibrators"
 PLACES_NOTE = (
-    '"new" is trained on the first half of the classes and tested on the others, "shifts" is the '
-    "mean over noise, blur, rotation and inversion."
+    'Trained on the first half of the classes. "seen" are those, "new" the others, "shifts" the '
+    "mean over noise, blur, rotation and inversion of those seen."
 )
 CALIBRATORS_NOTE = (
     "Calibrators with values for each class are not applicable to new classes, DAC is for them "
@@ -48,7 +47,7 @@ def embedded_blocks(name: str, seeds: tuple[int, ...]) -> list[Block]:
     if name == CALIBRATORS:
         return _calibrators_blocks(recipe)
     if name == "embedded_digits":
-        rows = _with_twins(("CoOp", "CoCoOp", "ProDA", *METHODS[1:]))
+        rows = _with_twins(METHODS)
 
         def cell(method: str, label: str, metric: str) -> Cell:
             return recipe.cell(method, (label,), 8, metric)
@@ -94,12 +93,10 @@ def _in_place(
     recipe: Recipe, trainer: str, place: str, metric: str, shots: int = SHOTS, **penalty: Any
 ) -> Cell:
     """The cell of a method on the glyphs: on seen classes, on new ones, or under the shifts."""
-    if place == "shifts":
-        shifted = replace(recipe, source="glyphs")
-        names = [f"glyphs_{shift}" for shift in SHIFTS]
-        return shifted.cell(trainer, names, shots, metric, **penalty)
-    found = recipe.cell(trainer, ("glyphs",), shots, metric, **penalty)
-    return found.map(lambda run: replace(run, classes="new")) if place == "new" else found
+    names = [f"glyphs_{shift}" for shift in SHIFTS] if place == "shifts" else ["glyphs"]
+    classes: Any = "new" if place == "new" else "base"
+    found = replace(recipe, source="glyphs").cell(trainer, names, shots, metric, **penalty)
+    return found.map(lambda run: replace(run, classes=classes))
 
 
 def _lambda_block(recipe: Recipe, own: bool, form: str) -> Block:
