@@ -23,7 +23,8 @@ from coop_cmp.runs.run import Run
 Format = Literal["text", "markdown", "latex", "csv"]
 FORMATS: tuple[str, ...] = get_args(Format)
 CSV_HEAD = (
-    "table,block,row,column,metric,paper,ours,deviation,seeds,difference,change,low,high,p,holds\n"
+    "table,block,row,column,metric,paper,ours,deviation,seeds,difference,change,low,high,p,holds,"
+    "training,wrong,gradient\n"
 )
 SCRIPT = "bash scripts/tables.sh"
 
@@ -219,12 +220,15 @@ class Renderer:
         ours = ["" if v is None else f"{times * v:.4f}" for v in (center, deviation)]
         paper = cell.paper.text if cell.paper else ""
         head = [paper, *ours, len(by_seed), self._to_paper(cell)]
-        if (change := value.change) is None:
-            return [*head, *[""] * 5]
-        ends = (change.estimate, change.low, change.high)
-        numbers = ["" if math.isnan(v) else f"{times * v:+.4f}" for v in ends]
-        p = "" if math.isnan(change.p) else f"{change.p:.4g}"
-        return [*head, *numbers, p, str(change.holds).lower()]
+        fit = [f"{100 * share:.4f}" for share in value.fit] or [""] * 3
+        if (found := value.change or value.own) is None:
+            return [*head, *[""] * 5, *fit]
+        ends = (found.low, found.high)
+        if value.change is None:  # the interval of the value itself
+            return [*head, "", *(f"{times * v:.4f}" for v in ends), "", "", *fit]
+        numbers = ["" if math.isnan(v) else f"{times * v:+.4f}" for v in (found.estimate, *ends)]
+        p = "" if math.isnan(found.p) else f"{found.p:.4g}"
+        return [*head, *numbers, p, str(found.holds).lower(), *fit]
 
 
 def _signed(value: float, metric: str) -> str:
