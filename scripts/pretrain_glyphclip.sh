@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pre-trains GlyphCLIP on rendered digits and letters: makes its weights and their log again.
+# Pre-trains GlyphCLIP on rendered signs: makes its weights and their log again.
 #   bash scripts/pretrain_glyphclip.sh [folder, default output/glyphclip] [options of the program]
 # The folder configs/models replaces the weights that the project ships.
 set -euo pipefail

@@ -33,7 +33,11 @@ from coop_cmp.runs.run import LAMBDAS, Run, number_text
 if TYPE_CHECKING:
     import pandas as pd
 
-NO_VALIDATION = ("ImageNet", "DigitsNoise", "DigitsBlur", "DigitsRotate", "DigitsInvert")
+SHIFTS = ("Noise", "Blur", "Rotate", "Invert")
+NO_VALIDATION = (
+    "ImageNet",
+    *(f"{name}{shift}" for name in ("Digits", "Glyphs") for shift in SHIFTS),
+)
 """How the names of data sets begin that have no validation part besides their test set."""
 _ON_TEST_SET = (
     "{}: its validation part is the test set, and lambda must not be chosen there; choose it on "
