@@ -17,7 +17,9 @@ DROPPED = ("digit ", "latin ", "letter ", "with ", "n-ary ", "greek small ", " a
 
 def sign_name(sign: str) -> str:
     """Return a short Unicode name: ``seven``, ``capital a``, ``a grave``, ``cyrillic zhe``."""
-    name = unicodedata.name(sign).lower().replace("diaeresis", "umlaut").replace("lamda", "lambda")
+    name = unicodedata.name(sign).lower().replace("diaeresis", "umlaut")
+    if sign == "λ":  # Unicode spells it otherwise
+        return "lambda"
     for word in DROPPED:
         name = name.replace(word, "")
     if sign in LATIN:

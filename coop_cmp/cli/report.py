@@ -6,7 +6,6 @@ import argparse
 import time
 from pathlib import Path
 
-from coop_cmp.cli.images import ImageFiles
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
 
@@ -25,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    from coop_cmp.report.page.build import build  # loads torch, too slow for --help
+    from coop_cmp.cli.images import ImageFiles  # these load torch, too slow for --help
+    from coop_cmp.report.page.build import build
     from coop_cmp.runs.frame import find_runs
 
     start = time.monotonic()

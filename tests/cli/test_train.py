@@ -233,7 +233,7 @@ def test_a_directory_keeps_its_run_until_told_otherwise(call, tmp_path):
     other = (*train_in, "OPTIM.LR", "0.5")
     code, _, err = call(*other)
     assert code == 2
-    assert "OPTIM.LR is 0.002, not 0.5" in err
+    assert "OPTIM.LR is 0.003, not 0.5" in err
     assert results(tmp_path)["digest"] == before["digest"]
     code, _, err = call("--trainer", "ZeroshotCLIP", *DIGITS, *train_in[4:])
     assert code == 2

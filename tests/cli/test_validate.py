@@ -82,7 +82,7 @@ def test_a_checkpoint_of_coop_is_tested(validate, tmp_path, monkeypatch, capsys)
     published = tmp_path / "published" / "prompt_learner"
     published.mkdir(parents=True)
     torch.manual_seed(0)
-    learned = {"ctx": 0.02 * torch.randn(16, 64), "token_prefix": torch.zeros(10, 1, 64)}
+    learned = {"ctx": 0.02 * torch.randn(16, 96), "token_prefix": torch.zeros(10, 1, 96)}
     torch.save({"state_dict": learned, "epoch": 50}, published / "model.pth.tar-50")
     arguments = ("--backbone", "GlyphCLIP", "--checkpoint-dataset", "digits", "--checkpoint")
     code, out = validate(*arguments, str(published.parent))

@@ -220,7 +220,7 @@ def test_a_config_file_that_is_not_utf8_is_refused(tmp_path) -> None:
 
 def test_a_pipe_is_no_config_file(tmp_path) -> None:
     os.mkfifo(tmp_path / "a.yaml")
-    with pytest.raises(UserError, match=r"a\.yaml: not a regular file"):
+    with pytest.raises(UserError, match="not a regular file"):
         config.read_file(extended(), str(tmp_path / "a.yaml"))
 
 
@@ -276,7 +276,7 @@ def test_a_method_without_a_file_takes_its_defaults_and_the_backbones(own_regist
     assert (large.OPTIM.NAME, large.OPTIM.LR) == ("sgd", 0.5)
     assert large.INPUT.TRANSFORMS == ("random_flip",)
     small = settings("GlyphCLIP")
-    assert small.INPUT.TRANSFORMS == ("random_resized_crop", "normalize")
+    assert small.INPUT.TRANSFORMS == ("normalize",)
     assert small.DATALOADER.NUM_WORKERS == 0
     assert settings("GlyphCLIP", **{"OPTIM.LR": "0.25"}).OPTIM.LR == 0.25
 

@@ -168,7 +168,7 @@ def test_sigmoid_scores_are_of_each_class_by_itself(
         command("metrics")([folder, "--keys", "nll"])
     with pytest.raises(UserError, match="defined for softmax scores"):
         command("calibrate")(["temperature", folder, "--labels", "fixed:2"])
-    found = details(Group([stored]))
+    found = details(Group([stored]), {})
     assert "defined for softmax" in found["problem"]
     json.dumps(found, allow_nan=False)
 

@@ -58,7 +58,7 @@ def test_a_row_has_labels_metrics_settings_and_circumstances(project):
         "split": "test",
         "seed": 2,
         "accuracy": 0.6,
-        "OPTIM.LR": 0.002,
+        "OPTIM.LR": 0.003,
         "TRAINER.CMP.LAMBDA": 0.05,
         "seconds.total": 2.0,
         "machine.host": "here",
