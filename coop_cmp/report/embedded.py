@@ -128,10 +128,10 @@ def _calibrators_blocks(recipe: Recipe) -> list[Block]:
     tuned = {"plain": "ZeroshotCLIP"} | {method: method for method in TEST_TIME}
     rows = {"plain": "CoOp"} | {term: twin_of("CoOp", term) for term in TERMS}
     rows |= {"BPEFT": "BPEFT"} | dict.fromkeys(POSTHOC, "CoOp")
-    metrics = ("accuracy", "ece", "nll")
+    metrics, places = ("accuracy", "ece", "nll"), ("seen", "new")
     return [
-        _places_block(recipe, "Prompts tuned at test time", tuned, metrics, ("seen", "new")),
-        _places_block(recipe, f"CoOp, {shots_text(SHOTS)}", rows, metrics),
+        _places_block(recipe, "Prompts tuned at test time", tuned, metrics, places),
+        _places_block(recipe, f"CoOp, {shots_text(SHOTS)}", rows, metrics, places),
     ]
 
 
