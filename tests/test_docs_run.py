@@ -77,6 +77,7 @@ PARSED = {
     "bash scripts/datasets.sh check": "needs data sets: tests/datasets/test_tools.py",
     "bash scripts/main.sh glyphs 1": "a hundred classes: tests/datasets/test_glyphs.py",
     "coop-cmp models": "all of open_clip: tests/clip/test_models.py",
+    "coop-cmp train": "needs weights: tests/predict/test_towers.py",
     "bash scripts/main.sh digits 4 --trainers": "the same with other trainers",
     "bash scripts/sweep.sh grid.yaml": "needs weights and data; the grid is tried below",
     "bash scripts/main.sh ./my_images": "tests/datasets/test_own_path.py",
