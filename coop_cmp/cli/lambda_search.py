@@ -1,7 +1,7 @@
 """Choose lambda by a line search on validation images.
 
   coop-cmp lambda digits --shots 8
-  coop-cmp lambda digits --shots 8 --trainers CoOp KgCoOp --lambdas 0.01 0.1
+  coop-cmp lambda glyphs --shots 1 --trainers CoOp KgCoOp --lambdas 0.01 0.1 --forms ratio log
 
 Each weight is trained with each seed and tested on the few-shot validation part. The weight with
 the lowest mean error is chosen; the method without the penalty is one of the candidates. The test
@@ -28,7 +28,7 @@ from coop_cmp.report.summary import change_text, mean_text
 from coop_cmp.runs.compare import Comparer
 from coop_cmp.runs.pairs import Baselines, baseline_of
 from coop_cmp.runs.project import Project
-from coop_cmp.runs.run import LAMBDAS, Run, number_text
+from coop_cmp.runs.run import DEFAULT_FORM, LAMBDAS, Run, number_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,12 +55,16 @@ class Candidate:
     """
 
     lam: float | None
+    form: str | None
     validation: pd.DataFrame
     test: pd.DataFrame
 
     @property
     def label(self) -> str:
-        return "no penalty" if self.lam is None else number_text(self.lam)
+        if self.lam is None:
+            return "no penalty"
+        form = "" if self.form in (None, DEFAULT_FORM) else f" {self.form}"
+        return f"{number_text(self.lam)}{form}"
 
     def values(self, part: str, metric: str) -> list[float]:
         """The metric of each seed on ``validation`` or ``test``."""
@@ -101,7 +105,7 @@ def collect(project: Project, runs: Sequence[Run]) -> dict[Run, list[Candidate]]
         # A folder of one's own may have no validation part, which its images alone tell.
         if set(test["images"]) & set(validation["images"]):
             raise UserError(_ON_TEST_SET.format(setting.dataset))
-        candidates.append(Candidate(setting.lam, validation, test))
+        candidates.append(Candidate(setting.lam, setting.form, validation, test))
     return found
 
 

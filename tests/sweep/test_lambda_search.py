@@ -26,7 +26,7 @@ def select(words: list[str]) -> int:
 
 def candidates(*rows: tuple[float | None, list[float], list[float]]) -> list[Candidate]:
     return [
-        Candidate(lam, *(pd.DataFrame({"ece": part, "accuracy": 0.5}) for part in parts))
+        Candidate(lam, lam and "ratio", *(pd.DataFrame({"ece": part, "accuracy": 0.5}) for part in parts))
         for lam, *parts in rows
     ]
 
@@ -66,6 +66,14 @@ def test_a_choice_that_is_no_better_than_a_guess_is_called_one(root, rate, sure)
     text = describe(method, found, "ece")
     assert "CoOp on digits, 8 shots: 0.1" in text
     assert ("choice is not significant" in text) is not sure
+
+
+def test_both_forms_of_a_weight_are_candidates_that_can_be_told_apart(root, capsys):
+    words = arguments(root, "--seeds", "1", "--lambdas", "0.1", "--forms", "ratio", "log")
+    assert select(words) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"^\| 0\.1 +\|", shown, re.MULTILINE)
+    assert re.search(r"^\| 0\.1 log +\|", shown, re.MULTILINE)
 
 
 def test_the_line_search_trains_and_validates_every_weight_of_every_method(root, capsys):
