@@ -26,7 +26,7 @@ def select(words: list[str]) -> int:
 
 def candidates(*rows: tuple[float | None, list[float], list[float]]) -> list[Candidate]:
     return [
-        Candidate(lam, lam and "ratio", *(pd.DataFrame({"ece": part, "accuracy": 0.5}) for part in parts))
+        Candidate(lam, "ratio", *(pd.DataFrame({"ece": part, "accuracy": 0.5}) for part in parts))
         for lam, *parts in rows
     ]
 
