@@ -23,7 +23,8 @@ from coop_cmp.config.resolve import pairs
 from tests.blocks import PAGES, blocks
 from tests.conftest import ROOT
 
-WIDE = ("checkouts.md", "embedded.md", "choosing.md", "plugin.md")  # have generated or long tables
+# They have generated or long tables.
+WIDE = ("checkouts.md", "embedded.md", "embedded_tables.md", "choosing.md", "plugin.md")
 LANGUAGES = ("bash", "python", "yaml", "text", "sh", "json", "slurm")
 BASH = [(page, block) for page in PAGES for block in (*blocks(page, "bash"), *blocks(page, "sh"))]
 PYTHON = [(page, block) for page in PAGES for block in blocks(page, "python")]

@@ -75,7 +75,7 @@ def test_a_trainer_is_one_file(tmp_path):
     runs = load(output)
     assert list(runs["trainer"]) == ["TaskRes", "TaskRes_CMP"]
     assert list(runs["TRAINER.TASKRES.SCALE"]) == [0.5, 0.5]
-    assert set(runs["sizes.trainable"]) == {10 * 64}
+    assert set(runs["sizes.trainable"]) == {10 * 96}
     assert runs["nll"].nunique() == 2
     assert runs["pair"].nunique() == 1
 

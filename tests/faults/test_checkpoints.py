@@ -58,7 +58,7 @@ def test_a_run_that_resumes_measures_all_of_its_training(run, tmp_path, epochs_l
     run("killed", *KEPT)
     records = (read_results(tmp_path / name / "results.json") for name in ("whole", "killed"))
     whole, killed = (record["fit"] for record in records)
-    assert set(whole) == {"wrong", "accuracy", "gradient"}
+    assert set(whole) == {"wrong", "accuracy", "gradient", "curves"}
     assert killed == whole
 
 
@@ -70,7 +70,7 @@ def test_a_run_that_goes_on_elsewhere_with_more_epochs_keeps_its_best_model(run,
     assert "Previous epoch: 2" in said
     assert (longer == whole).all()
     record = json.loads((tmp_path / "longer/results.json").read_text())
-    assert "continues a run in which OPTIM.LR is 0.002, not 1e-09" in record["notes"][-1]
+    assert "continues a run in which OPTIM.LR is 0.003, not 1e-09" in record["notes"][-1]
 
 
 def test_a_run_does_not_go_on_from_one_of_another_seed(run, two_seeds, tmp_path):

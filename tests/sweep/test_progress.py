@@ -122,7 +122,7 @@ def test_runs_with_other_options_get_a_row_of_their_own_that_says_so(tmp_path):
         finish(project, replace(other, seed=seed), accuracy=0.1)
     runs = [replace(run, seed=seed) for run in (plain, other) for seed in (1, 2)]
     rows = summary(project.frame(runs)).splitlines()[2:4]
-    assert "OPTIM.LR=0.002" in rows[0]
+    assert "OPTIM.LR=0.003" in rows[0]
     assert "| 90.00 ± 0.00" in rows[0]
     assert "OPTIM.LR=0.5" in rows[1]
     assert "| 10.00 ± 0.00" in rows[1]
