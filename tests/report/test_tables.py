@@ -452,7 +452,7 @@ def test_holm_takes_the_comparisons_of_a_column_together(project, capsys):
     plain, family = (collector.values(one, holm)[0] for holm in (False, True))
     for column in one.columns():
         cells = [cell for cell in column if plain[cell].change]
-        assert len(cells) == 6
+        assert len(cells) == 5
         changes = [plain[cell].change for cell in cells]
         alone = [c.family_p for c in changes]
         assert [family[cell].change.p for cell in cells] == holm(alone)
