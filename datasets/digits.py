@@ -16,7 +16,7 @@ from coop_cmp.errors import UserError
 from .base import Sizes
 from .drawn import DrawnDataset
 from .sampling import by_label
-from .shifts import Shifted, add_noise, blur, invert, turn
+from .shifts import Shifted, blur, invert, noise, turn
 from .splits import Split
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -91,10 +91,7 @@ class DigitsNoise(ShiftedDigits):
     """Digits with Gaussian noise on every pixel."""
 
     dataset_dir = "digits_noise"
-
-    def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
-        """Add noise of 0.4 times the range."""
-        return add_noise(picture, rng, 0.4)
+    shift = staticmethod(noise(0.4))
 
 
 @DATASET_REGISTRY.register()
@@ -102,10 +99,7 @@ class DigitsBlur(ShiftedDigits):
     """Digits out of focus."""
 
     dataset_dir = "digits_blur"
-
-    def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
-        """Blur with a standard deviation of three of the 32 pixels."""
-        return blur(picture, 3)
+    shift = staticmethod(blur(3))
 
 
 @DATASET_REGISTRY.register()
@@ -113,10 +107,7 @@ class DigitsRotate(ShiftedDigits):
     """Digits turned to either side."""
 
     dataset_dir = "digits_rotate"
-
-    def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
-        """Turn by a random angle of up to 45 degrees."""
-        return turn(picture, rng, 45)
+    shift = staticmethod(turn(45))
 
 
 @DATASET_REGISTRY.register()
@@ -124,7 +115,4 @@ class DigitsInvert(ShiftedDigits):
     """Digits dark on light."""
 
     dataset_dir = "digits_invert"
-
-    def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
-        """Swap dark and light."""
-        return invert(picture)
+    shift = staticmethod(invert)

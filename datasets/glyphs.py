@@ -21,7 +21,7 @@ from coop_cmp.errors import UserError
 
 from .base import Sizes
 from .drawn import DrawnDataset
-from .shifts import Shifted, add_noise, blur, invert, turn
+from .shifts import Shifted, blur, invert, noise, turn
 from .signs import KINDS, SIGNS, sign_name
 from .splits import Split
 
@@ -155,10 +155,7 @@ class GlyphsNoise(ShiftedGlyphs):
     """Glyphs with Gaussian noise on every pixel."""
 
     dataset_dir = "glyphs_noise"
-
-    def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
-        """Add noise of 0.2 times the range."""
-        return add_noise(picture, rng, 0.2)
+    shift = staticmethod(noise(0.2))
 
 
 @DATASET_REGISTRY.register()
@@ -166,10 +163,7 @@ class GlyphsBlur(ShiftedGlyphs):
     """Glyphs out of focus."""
 
     dataset_dir = "glyphs_blur"
-
-    def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
-        """Blur with a standard deviation of one and a half of the 32 pixels."""
-        return blur(picture, 1.5)
+    shift = staticmethod(blur(1.5))
 
 
 @DATASET_REGISTRY.register()
@@ -177,10 +171,7 @@ class GlyphsRotate(ShiftedGlyphs):
     """Glyphs turned to either side."""
 
     dataset_dir = "glyphs_rotate"
-
-    def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
-        """Turn by a random angle of up to 30 degrees."""
-        return turn(picture, rng, 30)
+    shift = staticmethod(turn(30))
 
 
 @DATASET_REGISTRY.register()
@@ -188,7 +179,4 @@ class GlyphsInvert(ShiftedGlyphs):
     """Glyphs dark on light."""
 
     dataset_dir = "glyphs_invert"
-
-    def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
-        """Swap dark and light."""
-        return invert(picture)
+    shift = staticmethod(invert)

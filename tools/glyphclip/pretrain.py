@@ -38,14 +38,10 @@ class Vocabulary:
     def __init__(self) -> None:
         self.tokenizer = open_clip.get_tokenizer("ViT-B-32")
         self.rows = torch.unique(self.tokenizer(vocabulary_texts()))
-        self.cache: dict[str, Tensor] = {}
 
     def __call__(self, texts: list[str]) -> Tensor:
         """Tokens [N, L] as indices into ``rows``, cut after the longest text's end token."""
-        for text in texts:
-            if text not in self.cache:
-                self.cache[text] = torch.searchsorted(self.rows, self.tokenizer([text])[0])
-        tokens = torch.stack([self.cache[text] for text in texts])
+        tokens = torch.searchsorted(self.rows, self.tokenizer(texts))
         # The end token has the highest number, before and after the renumbering.
         return tokens[:, : int(tokens.argmax(1).max()) + 1]
 
