@@ -94,12 +94,13 @@ def summary(frame: pd.DataFrame) -> str:
         seeds = ", ".join(map(str, group["seed"])) if first["trainable"] else "-"
         details = [_detail(first, name) for name in shown]
         numbers = [mean_text(list(group[metric]), metric) for metric in names]
-        fit = [_mean_percent(group[name]) if first["term"] else "" for name in trained]
-        lines.append([first["trainer"], *details, *options, seeds, *numbers, *[""] * len(fit)])
+        fit = [_mean_percent(group[name]) for name in trained]
+        own = [""] * len(fit) if first["term"] else fit  # a term's stands beside its change
+        lines.append([first["trainer"], *details, *options, seeds, *numbers, *own])
         if found := changes(group.to_dict("records"), baselines, names, comparer):
             blank = [""] * (len(details) + len(options) + 1)
             by = change_of(first["trainer"], first["calibrator"])
-            lines.append([f"by {by}", *blank, *found, *fit])
+            lines.append([f"by {by}", *blank, *found, *(fit if first["term"] else [""] * len(fit))])
     options_head = ["settings"] * len(next(_options(groups, shown)))
     header = ["trainer", *(_DETAILS[name] for name in shown), *options_head, "seeds"]
     header += [metric.heading for metric in metrics] + [

@@ -79,11 +79,13 @@ def test_what_the_term_did_in_training_stands_beside_its_change(project):
     fit = {"accuracy": 0.998, "wrong": 0.02, "gradient": 0.0031}
     cmp = replace(COOP, trainer="CoOp_CMP", lam=0.01, form="ratio")
     for seed in (1, 2):
-        finished(project, replace(COOP, seed=seed), 0.8)
+        finished(project, replace(COOP, seed=seed), 0.8, fit={"accuracy": 0.97, "wrong": 0.03})
         share = {**fit, "wrong": 0.01 * seed}
         finished(project, replace(cmp, seed=seed), 0.8, fit=share)
     head, _, *lines = summary(load(project.output)).splitlines()
     assert head.split("|")[-4:-1] == [" training Acc   ", " wrong in training   ", " gradient   "]
     (line,) = [line for line in lines if line.startswith("| by CMP")]
     assert [cell.strip() for cell in line.split("|")[-4:-1]] == ["99.80", "1.50", "0.31"]
-    assert all(line.split("|")[-4].strip() == "" for line in lines if line.startswith("| CoOp "))
+    rows = {line.split("|")[1].strip(): line.split("|")[-4:-1] for line in lines if "|" in line}
+    assert [cell.strip() for cell in rows["CoOp"]] == ["97.00", "3.00", "-"], "a plain method's own"
+    assert [cell.strip() for cell in rows["CoOp_CMP"]] == ["", "", ""]
