@@ -38,6 +38,7 @@ TRAIN = "OPTIM.MAX_EPOCH 1"
 # Commands by how they begin, and what is added so that they take seconds.
 RUN = {
     "bash scripts/main.sh digits 8": SWEEP,
+    "bash scripts/main.sh glyphs 1": SWEEP,
     "coop-cmp sweep digits --shots 8": SWEEP,
     "bash scripts/report.sh output": "",
     "bash scripts/figures.sh output": "",
@@ -75,7 +76,6 @@ PARSED = {
     "parallel": "another program",
     "bash scripts/sweep.sh digits": "31 runs: tests/sweep",
     "bash scripts/datasets.sh check": "needs data sets: tests/datasets/test_tools.py",
-    "bash scripts/main.sh glyphs 1": "a hundred classes: tests/datasets/test_glyphs.py",
     "coop-cmp models": "all of open_clip: tests/clip/test_models.py",
     "coop-cmp train": "needs weights: tests/predict/test_towers.py",
     "bash scripts/main.sh digits 4 --trainers": "the same with other trainers",

@@ -5,7 +5,7 @@
 The first file is what ``coop-cmp tables show ... --format csv`` prints. A page says in a comment
 which table follows, and this program puts it there:
 
-  <!-- TABLE / BLOCK / ROW, ROW, ... / COLUMN, ours; COLUMN, change; COLUMN, interval; wrong -->
+  <!-- TABLE / BLOCK / ROW, ROW, ... / COLUMN, ours; COLUMN, change; COLUMN, interval; COLUMN, wrong -->
 """
 
 from __future__ import annotations
@@ -48,17 +48,22 @@ def cell(line: dict[str, str], kind: str) -> str:
     return f"**{text}**" if kind == "change" and line["holds"] == "true" else text
 
 
+def head(column: str, kind: str) -> str:
+    """Return the head of a column of a page."""
+    column = column.replace("mean confidence - Acc", "gap")
+    return {"ours": column, "change": f"{column}: change", "interval": "95 %"}.get(kind, kind)
+
+
 def tables(page: str, summary: Rows) -> str:
     """Return the page with its tables made from the summary."""
 
     def fill(match: re.Match[str]) -> str:
         mark, name, block, rows, columns = match.groups()[:5]
         wanted = [column.rpartition(", ")[::2] for column in columns.split("; ")]
-        heads = [column if kind == "ours" else kind for column, kind in wanted]
-        some = next(head for head, kind in wanted if head)
+        heads = [head(column, kind) for column, kind in wanted]
         lines = []
         for row in rows.split(", "):
-            found = [(summary[name, block, row, head or some], kind) for head, kind in wanted]
+            found = [(summary[name, block, row, column], kind) for column, kind in wanted]
             lines.append([row, *(cell(line, kind) for line, kind in found)])
         text = tabulate(lines, ["", *heads], tablefmt="github", disable_numparse=True)
         return f"{mark}{re.sub('  +', ' ', re.sub('-{4,}', '---', text))}\n"
