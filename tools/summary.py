@@ -3,9 +3,9 @@
   python -m tools.summary docs/embedded.csv docs/embedded.md docs/choosing.md
 
 The first file is what ``coop-cmp tables show ... --format csv`` prints. A page says in a comment
-which table follows, and this program puts it there:
+which table follows, and this program puts it there (``wrong`` and ``gradient`` are of training):
 
-  <!-- TABLE / BLOCK / ROW, ROW, ... / COLUMN, ours; COLUMN, change; COLUMN, interval; COLUMN, wrong -->
+  <!-- TABLE / BLOCK / ROW, ROW, ... / COLUMN, ours; COLUMN, change; COLUMN, interval -->
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def cell(line: dict[str, str], kind: str) -> str:
         ends = [number(line[end], metric) for end in ("low", "high")]
         return " to ".join(ends) if all(ends) else ""
     text = number(line[kind], metric)
-    return f"**{text}**" if kind == "change" and line["holds"] == "true" else text
+    sure = kind == "change" and line["holds"] == "true" and float(text) != 0
+    return f"**{text}**" if sure else text
 
 
 def head(column: str, kind: str) -> str:
