@@ -4,4 +4,4 @@ WORKDIR /coop-cmp
 COPY . .
 RUN pip install --no-cache-dir -r requirements.txt
 # The README's first command; give another one after the image's name.
-CMD ["bash", "scripts/main.sh", "digits", "8"]
+CMD ["bash", "scripts/main.sh", "glyphs", "1"]
