@@ -19,11 +19,11 @@ from coop_cmp.sweep.slurm.submission import submit
 from tests.slurm.cluster import NODE, Cluster
 from tests.sweep.fake import (
     FAKE_TRAIN,
+    StartedSweep,
     behave,
     calls,
     project_of,
     settings_of,
-    start_sweep,
     wait_until,
 )
 
@@ -31,11 +31,9 @@ ONE = ("--slurm", "cpus_per_task=1", "--jobs", "8")
 SEED = "digits/CoOp/GlyphCLIP_8shots/seed{}"
 
 
-def sweep(root: Path, *more: str) -> tuple[int, str]:
+def sweep(root: Path, *more: str) -> tuple[int | None, str]:
     """A sweep from its start to its end: exit code and output."""
-    process = start_sweep(root, *more)
-    output, _ = process.communicate(timeout=120)
-    return process.returncode, output
+    return StartedSweep(root, *more).end(120)
 
 
 def queued(root: Path, state: str = "") -> list[str]:
@@ -93,12 +91,11 @@ def test_a_detached_sweep_is_attached_to_and_jobs_are_not_submitted_again(root):
     assert code == 0
     assert "submitted" in output
     assert "|" not in output  # no table yet
-    process = start_sweep(root, *more)
-    assert process.stdout is not None
-    assert any("attached to 3 Slurm jobs" in line for line in process.stdout)
+    process = StartedSweep(root, *more)
+    wait_until(lambda: "attached to 3 Slurm jobs" in process.output())
     (root / "go").touch()
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode == 1
+    code, output = process.end(120)
+    assert code == 1
     assert "submitted" not in output
     assert calls(root) == [SEED.format(1), SEED.format(2), SEED.format(2), SEED.format(3)]
     behave(root, {})
@@ -109,11 +106,11 @@ def test_a_detached_sweep_is_attached_to_and_jobs_are_not_submitted_again(root):
 
 def test_a_cancelled_job_is_a_failure_and_the_same_command_does_its_run(root):
     behave(root, {1: ["hang", "good"]})
-    process = start_sweep(root, "--seeds", "1", *ONE)
+    process = StartedSweep(root, "--seeds", "1", *ONE)
     wait_until(lambda: calls(root) != [])
     subprocess.run(["scancel", *queued(root)], check=True)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 1
+    code, output = process.end()
+    assert code == 1
     assert f"FAILED {SEED.format(1)}: Slurm job" in output
     assert "CANCELLED" in output
     assert sweep(root, "--seeds", "1", *ONE)[0] == 0
@@ -137,11 +134,10 @@ def test_a_request_that_cannot_be_met_is_told_with_slurms_reason(root):
     assert code == 2, "Slurm knows at once"
     assert queued(root) == []
     more = ("--seeds", "1", "--slurm", "mem=99999999")
-    process = start_sweep(root, *more)
-    assert process.stdout is not None
-    assert any("(BadConstraints: Slurm cannot start this" in line for line in process.stdout)
+    process = StartedSweep(root, *more)
+    wait_until(lambda: "(BadConstraints: Slurm cannot start this" in process.output(), 60)
     process.kill()
-    process.communicate()
+    process.end()
     assert sweep(root, *more, "--cancel")[0] == 0
     wait_until(lambda: queued(root) == [])
 
@@ -159,10 +155,10 @@ def test_variables_of_slurms_commands_change_nothing(root, monkeypatch):
 
 def test_jobs_go_on_when_their_submitter_is_killed_and_are_found_again(root):
     behave(root, {seed: ["slow"] for seed in (1, 2)})
-    process = start_sweep(root, "--seeds", "1", "2", *ONE)
+    process = StartedSweep(root, "--seeds", "1", "2", *ONE)
     wait_until(lambda: calls(root) != [])
     process.kill()
-    process.communicate()
+    process.end()
     code, _ = sweep(root, "--seeds", "1", "2", *ONE)
     assert code == 0
     assert calls(root) == [SEED.format(1), SEED.format(2)]
@@ -181,11 +177,11 @@ def test_jobs_whose_submitter_was_killed_before_it_let_them_start_are_released(r
 
 def test_ctrl_c_leaves_the_jobs_where_nobody_can_be_asked(root):
     behave(root, {1: ["slow"]})
-    process = start_sweep(root, "--seeds", "1", *ONE)
+    process = StartedSweep(root, "--seeds", "1", *ONE)
     wait_until(lambda: calls(root) != [])
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
+    os.kill(process.pid, signal.SIGINT)
+    code, output = process.end()
+    assert code == 130
     assert "Left to go on: 1 Slurm job" in output
     wait_until(lambda: (root / "output" / SEED.format(1) / "results.json").exists())
 
@@ -193,9 +189,9 @@ def test_ctrl_c_leaves_the_jobs_where_nobody_can_be_asked(root):
 def test_two_sweeps_at_once_do_each_run_once(root):
     seeds = "123456"
     behave(root, {int(seed): ["slow"] for seed in seeds})
-    both = [start_sweep(root, "--seeds", *seeds, *ONE) for _ in range(2)]
-    outputs = [process.communicate(timeout=120)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0], outputs
+    both = [StartedSweep(root, "--seeds", *seeds, *ONE) for _ in range(2)]
+    ends = [process.end(120) for process in both]
+    assert [code for code, _ in ends] == [0, 0], ends
     assert calls(root) == [SEED.format(seed) for seed in seeds]
 
 
@@ -227,16 +223,13 @@ os.execv("{shutil.which("sbatch")}", ["sbatch", *sys.argv[1:]])
 
 def test_a_controller_that_is_away_for_a_while_is_waited_for(root, cluster):
     behave(root, {1: ["slow"]})
-    process = start_sweep(root, "--seeds", "1", "2", "--targets", "digits_noise", *ONE)
+    process = StartedSweep(root, "--seeds", "1", "2", "--targets", "digits_noise", *ONE)
     wait_until(lambda: calls(root) != [])
     cluster.stop("slurmctld")
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "does not answer" in line:
-            break
+    wait_until(lambda: "does not answer" in process.output(), 60)
     cluster.start("slurmctld")
-    output, _ = process.communicate(timeout=90)
-    assert process.returncode == 0, output
+    code, output = process.end(90)
+    assert code == 0, output
     assert len(calls(root)) == 4
 
 
@@ -249,22 +242,22 @@ def test_at_its_time_limit_a_job_is_requeued_and_goes_on(limited):
 
 def test_a_preempted_job_starts_again_when_the_other_has_ended(root):
     behave(root, {1: ["hang", "good"]})
-    process = start_sweep(root, "--seeds", "1", *ONE)
+    process = StartedSweep(root, "--seeds", "1", *ONE)
     wait_until(lambda: calls(root) != [])
     urgent = ["sbatch", "--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap=sleep 1"]
     subprocess.run(urgent, check=True, stdout=subprocess.DEVNULL)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
+    code, output = process.end()
+    assert code == 0, output
     assert calls(root) == [SEED.format(1)] * 2
 
 
 def test_the_jobs_of_a_node_that_goes_down_start_again_when_it_is_back(root):
     behave(root, {1: ["hang", "good"]})
-    process = start_sweep(root, "--seeds", "1", *ONE)
+    process = StartedSweep(root, "--seeds", "1", *ONE)
     wait_until(lambda: calls(root) != [])
     scontrol("update", f"node={NODE}", "state=down", "reason=test")
     wait_until(lambda: queued(root, "PENDING") != [])
     subprocess.run(["scontrol", "update", f"node={NODE}", "state=resume"], check=False)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
+    code, output = process.end()
+    assert code == 0, output
     assert calls(root) == [SEED.format(1)] * 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ from coop_cmp.files import write_json
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from coop_cmp.sweep.launcher import Settings
+from coop_cmp.sweep.process import ForkedProcess
 
 # Behaves as the file "behaviour.json" beside it says, by the run's seed: a list of what to do at
 # each call, the last for all later calls. Adds a line to "calls.txt" per call.
@@ -161,32 +161,23 @@ def calls(root: Path) -> list[str]:
     return sorted(Path(line).relative_to(root / "output").as_posix() for line in lines)
 
 
-def start_sweep(root: Path, *more: str, ignore: int | None = None) -> subprocess.Popen[str]:
-    """A sweep in a process group of its own."""
+class StartedSweep(ForkedProcess):
+    """A sweep in a process group of its own: a fork of this one, as the imports take seconds."""
 
-    def set_signals() -> None:
-        # Tests that run in the background may have inherited an ignored Ctrl-C.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        if ignore is not None:
-            signal.signal(ignore, signal.SIG_IGN)
+    def __init__(self, root: Path, *more: str, nohup: bool = False) -> None:
+        self.file = root / f"sweep-{time.monotonic_ns()}.txt"
+        call = [__file__, str(root), str(nohup), "sweep", *arguments(root, *more)]
+        with self.file.open("wb") as file:
+            super().__init__(call, os.environ, file)
 
-    command = [
-        sys.executable,
-        "-m",
-        "tests.sweep.fake",
-        str(root),
-        "sweep",
-        *arguments(root, *more),
-    ]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(
-        command,
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=set_signals,
-        start_new_session=True,
-    )
+    def output(self) -> str:
+        """What it has printed up to now."""
+        return self.file.read_text()
+
+    def end(self, seconds: float = 60) -> tuple[int | None, str]:
+        """Its exit code and output, once it has ended."""
+        wait_until(lambda: self.poll() is not None, seconds)
+        return self.returncode, self.output()
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
@@ -197,5 +188,10 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
 
 
 if __name__ == "__main__":
+    os.setsid()
+    # Tests that run in the background may have inherited an ignored Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if sys.argv[2] == "True":
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with pretended(Path(sys.argv[1])):
-        sys.exit(cli.main(sys.argv[2:]))
+        sys.exit(cli.main(sys.argv[3:]))

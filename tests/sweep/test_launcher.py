@@ -14,7 +14,15 @@ import coop_cmp.datasets  # noqa: F401 - registers them
 from coop_cmp.runs.run import Run
 from coop_cmp.sweep.lock import RunLock
 from coop_cmp.sweep.process import ForkedProcess
-from tests.sweep.fake import arguments, behave, calls, main, project_of, start_sweep, wait_until
+from tests.sweep.fake import (
+    StartedSweep,
+    arguments,
+    behave,
+    calls,
+    main,
+    project_of,
+    wait_until,
+)
 
 
 def test_a_sweep_runs_each_run_once_and_ends_with_means_and_deviations(root, capsys):
@@ -105,9 +113,9 @@ def test_results_of_a_run_that_failed_after_writing_them_stay_out_of_the_table(r
 def test_two_sweeps_at_once_do_every_run_exactly_once(root):
     seeds = [str(seed) for seed in range(1, 7)]
     behave(root, {seed: ["slow"] for seed in range(1, 7)})
-    sweeps = [start_sweep(root, "--seeds", *seeds) for _ in range(2)]
-    outputs = [sweep.communicate(timeout=60)[0] for sweep in sweeps]
-    assert [sweep.returncode for sweep in sweeps] == [0, 0]
+    sweeps = [StartedSweep(root, "--seeds", *seeds) for _ in range(2)]
+    codes, outputs = zip(*(sweep.end() for sweep in sweeps), strict=True)
+    assert codes == (0, 0)
     assert [path[-1] for path in calls(root)] == seeds
     tables = {output[output.index("| trainer") :] for output in outputs}
     assert len(tables) == 1
@@ -116,10 +124,10 @@ def test_two_sweeps_at_once_do_every_run_exactly_once(root):
 @pytest.mark.parametrize("fork", ["--no-fork", "--fork"])
 def test_a_sweep_killed_outright_takes_its_runs_with_it_and_is_continued(root, fork):
     behave(root, {1: ["good"], 2: ["hang", "good"], 3: ["good"]})
-    sweep = start_sweep(root, "--jobs", "1", fork)
+    sweep = StartedSweep(root, "--jobs", "1", fork)
     wait_until(lambda: len(calls(root)) == 2)
     sweep.kill()
-    sweep.communicate()
+    sweep.end()
     assert main(arguments(root)) == 0
     assert [path[-1] for path in calls(root)] == ["1", "2", "2", "3"]
 
@@ -139,11 +147,10 @@ def test_a_run_that_outlives_its_sweep_keeps_its_lock(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_sweep_ends_its_runs_and_starts_again(root, number):
     behave(root, {1: ["hang", "good"]})
-    sweep = start_sweep(root, "--seeds", "1")
+    sweep = StartedSweep(root, "--seeds", "1")
     wait_until(lambda: len(calls(root)) == 1)
-    sweep.send_signal(number)
-    sweep.communicate(timeout=30)
-    assert sweep.returncode == 130
+    os.kill(sweep.pid, number)
+    assert sweep.end()[0] == 130
     lock = RunLock.take(root / "output/digits/CoOp/GlyphCLIP_8shots/seed1")
     assert lock is not None, "nothing is left that holds the run"
     lock.release()
@@ -153,11 +160,10 @@ def test_a_stopped_sweep_ends_its_runs_and_starts_again(root, number):
 @pytest.mark.parametrize("fork", ["--no-fork", "--fork"])
 def test_a_sweep_under_nohup_and_its_runs_survive_the_end_of_the_terminal(root, fork):
     behave(root, {1: ["slow"]})
-    sweep = start_sweep(root, "--seeds", "1", fork, ignore=signal.SIGHUP)
+    sweep = StartedSweep(root, "--seeds", "1", fork, nohup=True)
     wait_until(lambda: len(calls(root)) == 1)
     os.killpg(sweep.pid, signal.SIGHUP)
-    sweep.communicate(timeout=60)
-    assert sweep.returncode == 0
+    assert sweep.end()[0] == 0
     assert len(calls(root)) == 1, "the run went on and was not started again"
 
 
