@@ -123,6 +123,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     shell = Shell(tmp_path_factory.mktemp("checkout"))
     folder = shell.folder
     shell(f"bash scripts/main.sh digits 8 --validate {SWEEP}")
+    shell(f"bash scripts/export.sh {TWIN} digits.safetensors")
     for run, name in ((COOP, "baseline.npz"), (TWIN, "cmp.npz"), (TWIN, "predictions.npz")):
         shutil.copy(folder / run / "predictions.npz", folder / name)
     stored = read_predictions(folder / "predictions.npz")
