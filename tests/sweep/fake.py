@@ -168,7 +168,7 @@ class StartedSweep(ForkedProcess):
         self.file = root / f"sweep-{time.monotonic_ns()}.txt"
         call = [__file__, str(root), str(nohup), "sweep", *arguments(root, *more)]
         with self.file.open("wb") as file:
-            super().__init__(call, os.environ, file)
+            super().__init__(call, dict(os.environ), file)
 
     def output(self) -> str:
         """What it has printed up to now."""
