@@ -197,27 +197,12 @@ class DataManager:
             self.train_loader_u = train_loader(data_source=dataset.train_u, **options_u)
         self.val_loader = test_loader(data_source=dataset.val) if dataset.val else None
         self.test_loader = test_loader(data_source=dataset.test)
-        self._num_classes = dataset.num_classes
-        self._num_source_domains = len(cfg.DATASET.SOURCE_DOMAINS)
-        self._lab2cname = dataset.lab2cname
+        self.num_classes = dataset.num_classes
+        self.num_source_domains = len(cfg.DATASET.SOURCE_DOMAINS)
+        self.lab2cname = dataset.lab2cname
         self.dataset = dataset
         if cfg.VERBOSE:
             self.show_dataset_summary(cfg)
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes."""
-        return self._num_classes
-
-    @property
-    def num_source_domains(self) -> int:
-        """Number of source domains."""
-        return self._num_source_domains
-
-    @property
-    def lab2cname(self) -> dict[int, str]:
-        """Class name of each label."""
-        return self._lab2cname
 
     def show_dataset_summary(self, cfg: CfgNode) -> None:
         """Print a table of the sizes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -135,8 +136,13 @@ class TrainerBase:
 
     def get_current_lr(self, names: str | list[str] | None = None) -> float:
         """The rate of the first group of the first optimizer; 0 if nothing is optimized."""
-        optims = [self._optims[name] for name in self.get_model_names(names)]
-        return next((optim.param_groups[0]["lr"] for optim in optims if optim is not None), 0.0)
+        return next((optim.param_groups[0]["lr"] for optim in self._optimizers(names)), 0.0)
+
+    def _optimizers(self, names: str | list[str] | None) -> Iterator[torch.optim.Optimizer]:
+        for name in self.get_model_names(names):
+            optim = self._optims[name]
+            if optim is not None:
+                yield optim
 
     def detect_anomaly(self, loss: Tensor) -> None:
         """Stop the run with a FloatingPointError if the loss is not finite.
@@ -227,10 +233,8 @@ class TrainerBase:
 
     def model_zero_grad(self, names: str | list[str] | None = None) -> None:
         """Clear the gradients."""
-        for name in self.get_model_names(names):
-            optim = self._optims[name]
-            if optim is not None:
-                optim.zero_grad()
+        for optim in self._optimizers(names):
+            optim.zero_grad()
 
     def model_backward(self, loss: Tensor) -> None:
         """Back-propagate a loss, which has to be finite."""
@@ -239,10 +243,8 @@ class TrainerBase:
 
     def model_update(self, names: str | list[str] | None = None) -> None:
         """Step the optimizers."""
-        for name in self.get_model_names(names):
-            optim = self._optims[name]
-            if optim is not None:
-                optim.step()
+        for optim in self._optimizers(names):
+            optim.step()
 
     def model_backward_and_update(self, loss: Tensor, names: str | list[str] | None = None) -> None:
         """Clear the gradients, back-propagate, step."""

@@ -7,6 +7,7 @@ import random
 import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from dassl.utils import download_url
@@ -36,25 +37,11 @@ class Datum:
         self._domain = domain
         self._classname = classname
 
-    @property
-    def impath(self) -> str:
-        """The image file."""
-        return self._impath
-
-    @property
-    def label(self) -> int:
-        """Class, from 0."""
-        return self._label
-
-    @property
-    def domain(self) -> int:
-        """Domain, from 0."""
-        return self._domain
-
-    @property
-    def classname(self) -> str:
-        """Name of the class."""
-        return self._classname
+    # Read-only.
+    impath = property(attrgetter("_impath"), doc="The image file.")
+    label = property(attrgetter("_label"), doc="Class, from 0.")
+    domain = property(attrgetter("_domain"), doc="Domain, from 0.")
+    classname = property(attrgetter("_classname"), doc="Name of the class.")
 
 
 class DatasetBase:
@@ -80,40 +67,13 @@ class DatasetBase:
         self._num_classes = self.get_num_classes(train_x or [])
         self._lab2cname, self._classnames = self.get_lab2cname(train_x or [])
 
-    @property
-    def train_x(self) -> Any:
-        """Labelled training data."""
-        return self._train_x
-
-    @property
-    def train_u(self) -> Any:
-        """Unlabelled training data, or None."""
-        return self._train_u
-
-    @property
-    def val(self) -> Any:
-        """Validation data, or None."""
-        return self._val
-
-    @property
-    def test(self) -> Any:
-        """Test data."""
-        return self._test
-
-    @property
-    def lab2cname(self) -> dict[int, str]:
-        """Class name of each label."""
-        return self._lab2cname
-
-    @property
-    def classnames(self) -> list[str]:
-        """Class names in the order of the labels."""
-        return self._classnames
-
-    @property
-    def num_classes(self) -> int:
-        """Highest training label + 1."""
-        return self._num_classes
+    train_x = property(attrgetter("_train_x"), doc="Labelled training data.")
+    train_u = property(attrgetter("_train_u"), doc="Unlabelled training data, or None.")
+    val = property(attrgetter("_val"), doc="Validation data, or None.")
+    test = property(attrgetter("_test"), doc="Test data.")
+    lab2cname = property(attrgetter("_lab2cname"), doc="Class name of each label.")
+    classnames = property(attrgetter("_classnames"), doc="Class names by label.")
+    num_classes = property(attrgetter("_num_classes"), doc="Highest training label + 1.")
 
     @staticmethod
     def get_num_classes(data_source: Iterable[Datum]) -> int:
@@ -186,14 +146,15 @@ class DatasetBase:
 
     def split_dataset_by_label(self, data_source: Iterable[Datum]) -> dict[int, list[Datum]]:
         """Items of each label, labels in order of first appearance."""
-        output: defaultdict[int, list[Datum]] = defaultdict(list)
-        for item in data_source:
-            output[item.label].append(item)
-        return output
+        return _grouped(data_source, "label")
 
     def split_dataset_by_domain(self, data_source: Iterable[Datum]) -> dict[int, list[Datum]]:
         """Items of each domain, domains in order of first appearance."""
-        output: defaultdict[int, list[Datum]] = defaultdict(list)
-        for item in data_source:
-            output[item.domain].append(item)
-        return output
+        return _grouped(data_source, "domain")
+
+
+def _grouped(data_source: Iterable[Datum], key: str) -> dict[int, list[Datum]]:
+    groups: defaultdict[int, list[Datum]] = defaultdict(list)
+    for item in data_source:
+        groups[getattr(item, key)].append(item)
+    return groups
