@@ -91,12 +91,17 @@ def resolved(path: str | os.PathLike[str], option: str) -> Path:
     """Return the absolute path that a user's path stands for, without ``~`` and links.
 
     Raises:
-        UserError: ``~name`` is nobody's home, or links lead in a circle; names the option.
+        UserError: ``~name`` is nobody's home, links lead in a circle, or the path is not UTF-8,
+            which no run takes; names the option.
     """
     try:
-        return Path(path).expanduser().resolve()
+        found = Path(path).expanduser().resolve()
+        str(found).encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{option} {os.fspath(path)!a}: not UTF-8; rename it") from error
     except (RuntimeError, OSError) as error:
         raise UserError(f"{option} {path}: not a usable path ({error})") from error
+    return found
 
 
 class _UniqueKeys(yaml.SafeLoader):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -141,93 +140,6 @@ def test_the_check_takes_a_folder(images, capsys):
     (images / "maine_coon/2.PNG").write_bytes(b"no image")
     assert datasets_command(["check", str(images), "--full"]) == 1
     assert "1 of 8 opened images are unreadable" in capsys.readouterr().out
-
-
-def test_what_a_user_adds_to_the_settings_survives(images, tmp_path):
-    add(images, tmp_path / "out")
-    config = tmp_path / "out/my cats/dataset.yaml"
-    config.write_text(f"# by hand\n{config.read_text()}OPTIM: {{LR: 0.5}}\n")
-    edited = config.read_text()
-    add(images, tmp_path / "out")
-    assert config.read_text() == edited
-    add(images, tmp_path / "out", "a {}.")
-    written = yaml.safe_load(config.read_text())
-    assert written["OPTIM"] == {"LR": 0.5}
-    assert written["DATASET"]["TEMPLATE"] == "a {}."
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"\xff\xfe", "not readable as YAML"),
-        (b"[" * 5000, "not readable as YAML"),
-        (b"DATASET: [", "not readable as YAML"),
-        (b"a text", "expected nodes"),
-        (b"- DATASET", "expected nodes"),
-        (b"DATASET: null", "DATASET"),
-        (b"DATASET: [ROOT]", "DATASET"),
-        (b"DATASET: {ROOT: 5}", "DATASET.ROOT"),
-        (b"DATASET: {ROOT: [a]}", "DATASET.ROOT"),
-        (b"DATASET: {TEMPLATE: a photo}", "DATASET.TEMPLATE"),
-        (b"DATASET: {TEMPLATE: {a: b}}", "DATASET.TEMPLATE"),
-        (b"DATASET: {CLASSNAMES: {a: b}}", "DATASET.CLASSNAMES"),
-        (b"DATASET: {CLASSNAMES: [a]}", "CLASSNAMES must name the 2 classes .* got 1 names"),
-        (b"DATASET: {CLASSNAMES: [[a], 1]}", "DATASET.CLASSNAMES"),
-        (b"DATASET: {NAME: OxfordPets}", "NAME must be ImageFolder"),
-        (b"DATASET: {ROOTS: a}", "ROOTS"),
-        (b"DATASET: !!python/name:os.getpid", "not readable as YAML"),
-        (b"1: 2", "dataset.yaml"),
-    ],
-)
-def test_wrong_settings_are_named_with_their_file(images, tmp_path, content, words):
-    config = tmp_path / "out/my cats/dataset.yaml"
-    config.parent.mkdir(parents=True)
-    config.write_bytes(content)
-    with pytest.raises(UserError, match=words) as caught:
-        add(images, tmp_path / "out")
-    assert str(config) in str(caught.value)
-    assert config.read_bytes() == content
-
-
-@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
-def test_settings_that_are_no_file_are_refused(images, tmp_path, make):
-    config = tmp_path / "out/my cats/dataset.yaml"
-    config.parent.mkdir(parents=True)
-    make(config)
-    with pytest.raises(UserError, match="not a file"):
-        add(images, tmp_path / "out")
-
-
-def test_names_are_kept_and_never_collide(tmp_path):
-    kept = ["котики", "猫", "my cats", "my-cats", "a.b", "été", "_x"]
-    changed = ["-x", ".x", "all", "a\nb", "a\tb", "a_b\x7f", os.fsdecode(b"\xff"), "_\x01", "\x01_"]
-    assert [own_name(tmp_path / name) for name in kept] == kept
-    names = [own_name(tmp_path / name) for name in changed]
-    assert len({*kept, *names}) == len(kept) + len(changed)
-    for name in [*names, own_name(Path("/"))]:
-        assert name.encode().decode().isprintable()
-        assert Path(name).parts == (name,)
-        assert name[0] not in "-."
-
-
-@pytest.mark.parametrize("bad", ["maine_coon/\udcff.png", "\udcfe/0.png"])
-def test_names_that_are_not_utf8_are_refused_before_any_run(images, tmp_path, bad):
-    file = images / bad
-    file.parent.mkdir(exist_ok=True)
-    for i in range(4):
-        shutil.copy(images / "maine_coon/0.PNG", f"{file}{i}.png")
-    folder = {"DATASET.NAME": "ImageFolder", "DATASET.ROOT": str(images)}
-    cfg = resolve(ROOT, {}, {**folder, "DATASET.ALLOW_NEW_SPLIT": True}, {})
-    for call in (lambda: add(images, tmp_path / "out"), lambda: ImageFolder(cfg)):
-        with pytest.raises(UserError, match="not UTF-8; rename it") as caught:
-            call()
-        assert str(caught.value).isascii()
-
-
-def test_the_path_of_a_folder_must_be_utf8(images, tmp_path):
-    images.rename(tmp_path / "\udcff")
-    with pytest.raises(UserError, match="not UTF-8; rename it"):
-        add(tmp_path / "\udcff", tmp_path / "out")
 
 
 def own_set(folder: Path) -> ImageFolder:

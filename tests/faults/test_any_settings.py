@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from coop_cmp import cli
@@ -114,6 +114,7 @@ def test_any_settings_train_or_are_refused(request, tiny_weights, pictures, tmp_
         suppress_health_check=list(HealthCheck),
     )
     @given(command_lines())
+    @example(["--trainer", "BPEFT", "TRAINER.BPEFT.KL_WEIGHTS", "[0.1]"])
     def check(words: list[str]) -> None:
         code, error = call(words, pictures, tmp_path / "out", capsys)
         assert code in (0, *MISTAKES), (words, error)

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from coop_cmp import cli
-from tests.faults.cases import CASES, Case
+from tests.faults import file_cases, settings_cases
+from tests.faults.case import Case
 from tools.glyphclip import pretrain
+
+CASES = [*settings_cases.CASES, *file_cases.CASES]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ from torch import nn
 from torch.utils.data import DataLoader
 from torchvision import transforms as T
 
-from coop_cmp.features import encode
 from coop_cmp.features.encode import ImageEncoder, describe_transform, tower_digest
 from coop_cmp.features.loaders import feature_loader
 from coop_cmp.features.views import SeededViews
@@ -204,14 +203,3 @@ def test_a_transform_is_described_by_its_settings_and_not_by_its_address():
     nested = [T.RandomApply([Cutout(1, n)], p=p) for n, p in ((4, 0.5), (5, 0.5), (4, 0.6))]
     others = [T.Compose([T.Resize(9), Cutout(1, 4), T.ToTensor()]), Cutout(2, 4), *nested]
     assert len({describe_transform(t) for t in (one, *others)}) == len(others) + 1
-
-
-def test_long_encoding_says_how_far_it_is_every_half_minute(monkeypatch, capsys):
-    clock = iter([0.0, 20.0, 40.0, 60.0, 80.0, 100.0])
-    monkeypatch.setattr(encode.time, "monotonic", lambda: next(clock))
-    loader = DataLoader(RandomImages(), batch_size=1)
-    ImageEncoder(loader.dataset, 1, loader, lambda images: images.flatten(1))()
-    assert capsys.readouterr().out.splitlines() == [
-        "encoded 2 of 5 images, about 60 s left",
-        "encoded 4 of 5 images, about 20 s left",
-    ]

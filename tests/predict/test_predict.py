@@ -182,12 +182,3 @@ def test_the_pages_lines_for_python_run(trained, pictures):
     exec(page, left)
     assert left["predicted"].probabilities.shape == (12, 3)
     assert left["threshold"].total == 3
-
-
-def test_class_names_that_the_record_does_not_know_are_refused(trained):
-    path = trained / "predictions.npz"
-    arrays = dict(np.load(path))
-    arrays["classnames"] = arrays["classnames"][::-1]
-    np.savez(path, **arrays)
-    with pytest.raises(UserError, match=r"predictions\.npz"):
-        coop_cmp.load(trained)

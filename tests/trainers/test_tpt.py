@@ -279,22 +279,6 @@ def test_views_of_a_loader_that_already_has_them_are_left_alone():
     assert loaders.ManyViewsLoaders.test_loader(None, loader) is loader  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("name", "key", "plain", "sign"),
-    [
-        ("CTPT", "DISPERSION", plain_tpt.spread, -1),
-        ("OTPT", "ORTHOGONALITY", plain_tpt.reflected, 1),
-    ],
-)
-def test_the_term_is_the_published_one_times_its_weight(build, name, key, plain, sign):
-    text = unit(7, 12)
-    for weight in (0.5, 4.0):
-        options = (f"TRAINER.TPT.{key}", [weight], "OPTIM.NAME", "adamw")
-        term = build(name, *options).model.term
-        torch.testing.assert_close(term(text), sign * weight * plain(text))
-    assert build("TPT", "OPTIM.NAME", "adamw").model.term is None
-
-
 def test_a_second_weight_is_for_imagenet_and_its_variants():
     def weights(name: str, trainer: Any) -> list[Any]:
         options = {"TRAINER.NAME": trainer.__name__, "DATASET.NAME": name}

@@ -1,67 +1,37 @@
-"""Sweeps whose surroundings are wrong: folders, variables, options and jobs of Slurm, silence."""
+"""What surrounds a run: variables, jobs of Slurm, missing packages, silence, signals."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
-import shlex
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from torch.utils.data import DataLoader
 
 import coop_cmp
 from coop_cmp import cli
 from coop_cmp.cli import training
+from coop_cmp.clip import load_clip
 from coop_cmp.errors import UserError, one_line
+from coop_cmp.features import encode
+from coop_cmp.features.encode import ImageEncoder
 from coop_cmp.predict.predictor import Predictor
-from coop_cmp.predict.selective import choose_threshold
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from coop_cmp.sweep.launcher import Settings
 from coop_cmp.sweep.process import Attempt, Trial
 from coop_cmp.sweep.progress import SILENCE, Progress
 from coop_cmp.sweep.slurm import attach, queue
-from coop_cmp.sweep.slurm.plan import parameters
 from coop_cmp.sweep.slurm.submission import submit
 from coop_cmp.sweep.timing import Estimator
 from tests.conftest import ROOT
+from tests.features.test_loaders import RandomImages
 
 RUN = Run("digits", "CoOp", "GlyphCLIP", 8)
-
-
-def own_folder(place: Path, name: str) -> None:
-    """Make a folder with two classes of empty images."""
-    for kind in ("cat", "dog"):
-        (place / name / kind).mkdir(parents=True)
-        for number in range(4):
-            (place / name / kind / f"{number}.png").touch()
-
-
-def sweep(*words: str) -> int:
-    return cli.dispatch(["sweep", *words, "--shots", "1", "--dry-run", "--output", "out"])
-
-
-def test_a_folder_is_a_folder_whatever_it_is_called(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    own_folder(tmp_path, "digits")
-    assert sweep("./digits", "--seeds", "1", "--trainers", "CoOp", "--commands") == 0
-    words = shlex.split(capsys.readouterr().out.splitlines()[-1])
-    config = Path(words[words.index("--dataset-config-file") + 1])
-    assert config == tmp_path / "out/own_digits/dataset.yaml"
-    assert str(tmp_path / "digits") in config.read_text()
-    assert sweep("digits", "--seeds", "1", "--trainers", "CoOp", "--commands") == 0
-    assert "configs/datasets/digits.yaml" in capsys.readouterr().out, "a name is a name"
-
-
-def test_a_prompt_that_is_too_long_is_not_stored(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    own_folder(tmp_path, "pets")
-    with pytest.raises(UserError, match="prompt too long"):
-        sweep("./pets", "--template", "a photo of a {}." + " very" * 80)
-    assert not list(tmp_path.rglob("dataset.yaml"))
 
 
 def test_variables_that_stand_for_options_do_not_reach_slurm(tmp_path, monkeypatch):
@@ -74,24 +44,6 @@ def test_variables_that_stand_for_options_do_not_reach_slurm(tmp_path, monkeypat
     seen = {line.partition("=")[0] for line in queue.call("squeue").splitlines()}
     assert not seen & {"SQUEUE_STATES", "SBATCH_WAIT"}
     assert {"PATH", "SLURM_CONF"} <= seen
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("job_nam=a", r"job_nam \(short for job-name\) is set by the sweep"),
-        ("arra=0-5", "array"),
-        ("outp=x", "output"),
-        ("wra=ls", "wrap"),
-        ("wait=1", "wait is set by the sweep"),
-        ("tim=5", "write time"),
-        ("cpus_per_t=5", "write cpus-per-task"),
-        ("mem=1 mem=2", "mem is given twice"),
-    ],
-)
-def test_an_abbreviated_option_of_sbatch_is_refused(words, message):
-    with pytest.raises(UserError, match=message):
-        parameters(words)
 
 
 def test_a_request_that_slurm_cannot_meet_is_told_with_its_reason(tmp_path, monkeypatch):
@@ -119,6 +71,27 @@ def test_a_long_run_says_every_half_minute_that_it_goes_on(tmp_path, capsys):
     progress.tick({0: attempt})
     progress.tick({0: attempt})
     assert capsys.readouterr().out == f"running {RUN}  epoch 3/50  40 s [1/2, about 1 min left]\n"
+
+
+def test_long_encoding_says_how_far_it_is_every_half_minute(monkeypatch, capsys):
+    clock = iter([0.0, 20.0, 40.0, 60.0, 80.0, 100.0])
+    monkeypatch.setattr(encode.time, "monotonic", lambda: next(clock))
+    loader = DataLoader(RandomImages(), batch_size=1)
+    ImageEncoder(loader.dataset, 1, loader, lambda images: images.flatten(1))()
+    assert capsys.readouterr().out.splitlines() == [
+        "encoded 2 of 5 images, about 60 s left",
+        "encoded 4 of 5 images, about 20 s left",
+    ]
+
+
+@pytest.mark.parametrize("name", ["roberta-ViT-B-32", "ViT-B-16-SigLIP", "nllb-clip-base"])
+def test_a_model_that_needs_transformers_says_what_to_install(name, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda n, *a: None if n == "transformers" else find(n, *a)
+    )
+    with pytest.raises(UserError, match=r"needs .*: pip install 'coop-cmp\[transformers\]'"):
+        load_clip(name)
 
 
 def test_there_are_no_more_loaders_than_cores_unless_asked_for(monkeypatch):
@@ -167,13 +140,6 @@ def test_ctrl_c_ends_a_training_in_a_line(tmp_path):
 )
 def test_an_error_of_several_lines_keeps_its_beginning(message, line):
     assert one_line(UserError(message)) == line
-
-
-@pytest.mark.parametrize("error", [-1e-9, -1, 1.001, float("nan")])
-def test_a_wanted_error_is_a_share(error):
-    with pytest.raises(UserError, match="from 0 to 1"):
-        choose_threshold(np.array([0.9, 0.8]), np.array([True, False]), error)
-    assert choose_threshold(np.array([0.9, 0.8]), np.array([True, False]), 0).answered == 1
 
 
 def test_a_threshold_of_an_unseeded_run_is_chosen_on_the_same_images(run, pictures, monkeypatch):

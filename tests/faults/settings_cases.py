@@ -1,0 +1,133 @@
+"""Faults in settings and command lines."""
+
+from __future__ import annotations
+
+from tests.faults.case import DATA_ERROR, SWEEP, TRAIN, Case
+
+SETTINGS = {
+    ("OPTIM.LR", "0", "-0.1", "nan", "1e999"): r"OPTIM\.LR must be a number above 0",
+    ("OPTIM.LR", "1e30"): r"infinite or NaN.*epoch \d+.*rate 1e\+30.*lower OPTIM\.LR",
+    ("OPTIM.MAX_EPOCH", "0", "1.5"): r"MAX_EPOCH must be a whole number from 1",
+    ("OPTIM.MOMENTUM", "5"): r"MOMENTUM must be a number >= 0 and below 1",
+    ("OPTIM.NAME", "sdg"): r'must be adam, .* did you mean "sgd"',
+    ("OPTIM.LR_SCHEDULER", "cosin"): r'did you mean "cosine"',
+    ("OPTIM.WARMUP_TYPE", "fast"): r"must be linear or constant",
+    ("OPTIM.SHOT_EPOCHS", "[[1]]"): r"SHOT_EPOCHS must be a list, each \[",
+    ("OPTIM.SHOT_EPOCHS", "often"): r"SHOT_EPOCHS must be a list",
+    ("OPTIM.WEIGHT_DECAY", "-1"): r">= 0, got",
+    ("TEST.SPLIT", "foo"): r"TEST\.SPLIT must be test or val",
+    ("TEST.FINAL_MODEL", "best"): r"must be last_step or best_val",
+    ("TEST.N_BINS", "100000000"): r"from 1 to 10000",
+    ("TEST.EVALUATOR", "Clasification"): r'unknown evaluator "Clasification"',
+    ("DATALOADER.NUM_WORKERS", "-1"): r"NUM_WORKERS must be a whole number from 0",
+    ("DATALOADER.TRAIN_X.BATCH_SIZE", "0"): r"BATCH_SIZE must be a whole number from 1",
+    ("DATALOADER.TEST.BATCH_SIZE", "-3"): r"BATCH_SIZE must be a whole number from 1",
+    ("DATALOADER.TRAIN_X.SAMPLER", "Random"): r"must be RandomSampler, ",
+    ("INPUT.TRANSFORMS", "['flip']"): r"each random_flip, ",
+    ("INPUT.INTERPOLATION", "cubic"): r'did you mean "bicubic"',
+    ("INPUT.SIZE", "(0, 0)"): r"INPUT\.SIZE must be a list of 2",
+    ("INPUT.SIZE", "(48, 48)"): r"INPUT\.SIZE is \(48, 48\).*\(32, 32\)",
+    ("INPUT.PIXEL_STD", "[1, 1, 0]"): r"PIXEL_STD must be a list of 3, each a number above 0",
+    ("INPUT.NO_TRANSFORM", "True"): r"INPUT\.NO_TRANSFORM True: .*leave it",
+    ("DATASET.NAME", "Digit"): r'unknown data set "Digit".*"Digits"',
+    ("DATASET.TEMPLATE", "a photo"): r"a prompt with one \{\}",
+    ("DATASET.TEMPLATE", "a {x}", "a {", "{:>99999999999}"): r"brace",
+    ("DATASET.NUM_SHOTS", "0"): r"NUM_SHOTS must be a whole number >= 1 or -1",
+    ("DATASET.SUBSAMPLE_CLASSES", "old"): r"must be all, base or new",
+    ("TRAINER.CMP.FORM", "square"): r"must be ratio or log",
+    ("TRAINER.CMP.LAMBDA", "inf"): r"LAMBDA must be a number >= 0",
+    ("TRAINER.CMP.LAMDA", "1"): r'"TRAINER\.CMP\.LAMDA".*"TRAINER\.CMP\.LAMBDA"',
+    ("TRAINER.COOP.N_CTX", "1000000000"): r"N_CTX must be a whole number from 1 to 75",
+    ("TRAINER.COOP.N_CTX", "75"): r"context|tokens|77",
+    ("TRAINER.COOP.PREC", "fp8"): r"PREC must be fp32, amp or fp16, got 'fp8'",
+    ("TRAINER.COOP.CLASS_TOKEN_POSITION", "side"): r"must be end, middle or front",
+    ("TRAINER.TPT.VIEWS", "1e30"): r"TPT\.VIEWS must be a whole number from 1 to 1024",
+    ("TRAINER.BPEFT.KL_WEIGHTS", "[-0.1]"): r"KL_WEIGHTS must be a list, each a number >= 0",
+    ("MODEL.TEXT_ENCODER", "fast"): r"TEXT_ENCODER must be shared or naive, got 'fast'",
+    ("MODEL.BACKBONE.WEIGHTS", "/dev/zero"): r"neither a file nor a tag",
+    ("DEVICE", "gpu0"): r'device "gpu0" cannot be used',
+    ("DEVICE", "meta"): r'device "meta" cannot be used: its tensors hold no numbers',
+}
+"""By key and values that it does not take: the words."""
+TRAINING = [
+    Case("no model to test", "train", (*TRAIN, "--eval-only"), r"--eval-only .* --model-dir"),
+    Case("an unknown trainer", "train", (*TRAIN, "--trainer", "CoOpp"), r'trainer "CoOpp".*"CoOp"'),
+    Case("no trainer", "train", (*TRAIN, "--trainer", ""), r"no trainer given \(--trainer\)"),
+    Case("no model there", "train", (*TRAIN, "--eval-only", "--model-dir", "no/where"),
+         r"no model at .*no/where"),
+    Case("no root", "train", (*TRAIN, "--root", "", "DATASET.NAME", "OxfordPets"),
+         r"--root \(DATASET\.ROOT\)", code=DATA_ERROR),
+    Case("an odd option", "train", (*TRAIN, "OPTIM.LR"), r"no value for OPTIM\.LR"),
+    Case("a seed below -1", "train", (*TRAIN, "--seed", "-7"), r"SEED must be .* from 0 to \d+"),
+    Case("an unknown backbone", "train", (*TRAIN, "--backbone", "ViT-B/61"),
+         r'unknown backbone.*did you mean "ViT-B/16"'),
+    Case("a device of no numbers", "train", (*TRAIN, "--device", "meta"), r'"meta" cannot be used'),
+    Case("an option twice", "train", (*TRAIN, "OPTIM.LR", "1", "OPTIM.LR", "2"),
+         r"LR is given twice"),
+    Case("a flag and an option", "train", (*TRAIN, "SEED", "2"),
+         r"SEED .* a flag and as an option"),
+    Case("a config with a slip", "train",
+         (*TRAIN, "--dataset-config-file", "configs/datasets/digit.yaml"),
+         r'no file .*did you mean "digits\.yaml"'),
+    Case("no data root", "train", (*TRAIN, "--root", "{tmp}/no", "DATASET.NAME", "OxfordPets"),
+         r"no folder .*/no/oxford_pets", code=DATA_ERROR),
+    Case("output under a file", "train", (*TRAIN, "--output-dir", "{tmp}/a/out"),
+         r"Not a directory", {"a": "a file"}),
+    Case("an output in Latin-1", "train", (*TRAIN, "--output-dir", "{tmp}/\udce9"),
+         r"OUTPUT_DIR .* cannot be printed"),
+    Case("negative pruning", "store", ("--prune", "-5", "--store", "{tmp}"), "days from 0"),
+    Case("pruning nan days", "store", ("--prune", "nan", "--store", "{tmp}"), "days from 0"),
+    Case("untrained weights", "pretrain", ("--steps", "-1", "--output", "{tmp}/w"), "takes 1"),
+    Case("weights to nowhere", "pretrain", ("--steps", "1"), "--output"),
+]  # fmt: skip
+AXES = {
+    "DATASET.NAME": r"DATASET\.NAME as --datasets",
+    "TRAINER.NAME": r"TRAINER\.NAME as --trainers",
+    "MODEL.BACKBONE.NAME": r"MODEL\.BACKBONE\.NAME as --backbones",
+    "DATASET.NUM_SHOTS": r"DATASET\.NUM_SHOTS as --shots",
+    "SEED": r"SEED as --seeds",
+    "TRAINER.CMP.LAMBDA": r"TRAINER\.CMP\.LAMBDA as --lambdas",
+    "TRAINER.CMP.FORM": r"TRAINER\.CMP\.FORM as --forms",
+    "TEST.SPLIT": r"TEST\.SPLIT as --validate",
+    "DATASET.SUBSAMPLE_CLASSES": r"is set by base2new",
+    "DATASET.ROOT": r"is set by --data",
+    "DEVICE": r"is set by --devices",
+    "OUTPUT_DIR": r"is set by --output",
+    "RESUME": r"is set by the sweep",
+}
+SWEEPS = [
+    Case("swapped letters", "sweep", (*SWEEP, "--trainers", "CoOp_CPM"), r'mean "CoOp_CMP"'),
+    Case("an option of a sweep twice", "sweep", (*SWEEP, "--options", "OPTIM.LR=1", "OPTIM.LR=2"),
+         "twice"),
+    *(Case(f"the option {key}", "sweep", (*SWEEP, "--options", f"{key}=1"), words)
+      for key, words in AXES.items()),
+    *(Case(f"{option} {value}", "sweep", (*SWEEP, option, value), rf"{option}: .* at most \d+")
+      for option in ("--jobs", "--threads", "--time-limit") for value in ("2000000000", "0")),
+    Case("endless runs", "sweep", (*SWEEP, "--time-limit", "inf"), r"--time-limit: .* at most"),
+    Case("nobody's home", "sweep", (*SWEEP, "--output", "~noone/x"), r"--output ~noone/x: not"),
+    Case("data of nobody", "sweep", (*SWEEP, "--data", "~nobody-here/x"), r"--data ~nobody-here"),
+    Case("a sweep in Latin-1", "sweep", (*SWEEP, "--output", "{tmp}/\udce9"), r"not UTF-8"),
+    Case("links in a circle", "sweep", (*SWEEP, "--output", "{tmp}/loop/x"), r"loop",
+         {"loop": lambda path: path.symlink_to(path)}),
+    Case("half a quote for Slurm", "sweep", (*SWEEP[:3], *SWEEP[4:], "--slurm", "a='"), r"--slurm"),
+]  # fmt: skip
+SLURM = {
+    "job_nam=a": r"job_nam \(short for job-name\) is set by the sweep",
+    "arra=0-5": "array",
+    "outp=x": "output",
+    "wra=ls": "wrap",
+    "wait=1": "wait is set by the sweep",
+    "tim=5": "write time",
+    "cpus_per_t=5": "write cpus-per-task",
+    "mem=1 mem=2": "mem is given twice",
+}
+CASES = [
+    *(
+        Case(f"{key} {value}", "train", (*TRAIN, key, value), words)
+        for (key, *values), words in SETTINGS.items()
+        for value in values
+    ),
+    *TRAINING,
+    *SWEEPS,
+    *(Case(f"--slurm {w}", "sweep", (*SWEEP, "--slurm", w), words) for w, words in SLURM.items()),
+]
