@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 GONE = object()
@@ -24,16 +25,24 @@ VALUES = st.recursive(
 )
 
 
-def tries(number: int) -> settings:
-    """So many changes, the same in every run; a failure is shown as it was found."""
-    return settings(
-        max_examples=number,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+TRIED: list[str] = []
+"""The test that made each change, for the summary."""
+ALIKE = settings(
+    deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
+"""The same examples in every run."""
+
+
+def tries(number: int, changes: st.SearchStrategy[Any], check: Callable[[Any], None]) -> None:
+    """Check so many changes; a failure is shown as it was found."""
+
+    @settings(ALIKE, max_examples=number, phases=[Phase.generate])
+    @given(changes)
+    def one(change: Any) -> None:
+        TRIED.append(check.__module__)
+        check(change)
+
+    one()
 
 
 def places(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from coop_cmp import cli
 from coop_cmp.config import METHODS, SETTINGS, Setting
 from coop_cmp.errors import MISTAKES
 from tests.conftest import FOLDER
+from tests.faults.changes import ALIKE
 
 # Places, names of other things, and what only takes time.
 LEFT_OUT = {
@@ -103,16 +104,8 @@ def call(words: list[str], data: Path, out: Path, capsys: pytest.CaptureFixture[
     return code, capsys.readouterr().err.strip()
 
 
-def test_any_settings_train_or_are_refused(request, tiny_weights, pictures, tmp_path, capsys):
-    examples = 10 * request.config.getoption("--kills", 3)
-
-    @settings(
-        max_examples=examples,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
+def test_any_settings_train_or_are_refused(kills, tiny_weights, pictures, tmp_path, capsys):
+    @settings(ALIKE, max_examples=10 * kills)
     @given(command_lines())
     @example(["--trainer", "BPEFT", "TRAINER.BPEFT.KL_WEIGHTS", "[0.1]"])
     def check(words: list[str]) -> None:

@@ -48,8 +48,7 @@ def outcome(out: Path) -> dict[str, Any]:
     return {**arrays, "metrics": record["metrics"], "sizes": record["sizes"]}
 
 
-def test_killed_runs_end_as_undisturbed_ones(request, tiny_weights, pictures, tmp_path):
-    kills = request.config.getoption("--kills", 3)
+def test_killed_runs_end_as_undisturbed_ones(kills, tiny_weights, pictures, tmp_path):
     draw = random.Random(0)
     undisturbed = tmp_path / "undisturbed"
     begin = time.monotonic()
