@@ -64,9 +64,9 @@ class Shell:
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        return self._run(note.read_text().split("\0")[:-1])
+        return self._run(note.read_text().split("\0")[:-1], variables)
 
-    def _run(self, words: list[str]) -> str:
+    def _run(self, words: list[str], variables: dict[str, str]) -> str:
         is_module = words[0] == "-m"
         program, *arguments = words[is_module:]
         threads, code = torch.get_num_threads(), 0
@@ -74,6 +74,8 @@ class Shell:
         with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # the module may be imported already
             patch.chdir(self.folder)
+            for name, value in variables.items():
+                patch.setenv(name, value)
             patch.setattr(sys, "argv", [program, *arguments])
             patch.setattr(sys, "path", list(sys.path))
             patch.setattr(sys, "stdout", output)

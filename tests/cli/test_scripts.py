@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.shell import Shell
+
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 ON_DATASET = ("main.sh", "base2new.sh", "transfer.sh", "lambda.sh")
 OTHERS = sorted(
@@ -44,29 +46,16 @@ def test_a_script_shows_the_help_of_its_command(script):
 
 
 def test_the_options_of_a_script_reach_its_runs(tmp_path):
-    chosen = (
-        "--trainers",
-        "CoOp_CMP",
-        "KgCoOp_CMP",
-        "--seeds",
-        "4",
-        "5",
-        "--lambdas",
-        "0.1",
-        "0.2",
-    )
-    end = call("main.sh", "digits", "2", *chosen, "--dry-run", "--output", str(tmp_path))
-    assert end.returncode == 0, end.stderr
-    assert "8 runs, 8 to do" in end.stdout
-    assert "digits/KgCoOp_CMP/GlyphCLIP_2shots_lambda0.2/seed5" in end.stdout
+    chosen = "--trainers CoOp_CMP KgCoOp_CMP --seeds 4 5 --lambdas 0.1 0.2"
+    shown = Shell(tmp_path)(f"bash scripts/main.sh digits 2 {chosen} --dry-run")
+    assert "8 runs, 8 to do" in shown
+    assert "digits/KgCoOp_CMP/GlyphCLIP_2shots_lambda0.2/seed5" in shown
 
 
 def test_the_environment_names_the_data_unless_an_option_does(tmp_path):
-    words = ("eurosat", "1", "--trainers", "CoOp", "--dry-run", "--commands")
-    places = ("--output", str(tmp_path))
-    assert "--root /one " in call("main.sh", *words, *places, DATA="/one").stdout
-    end = call("main.sh", *words, *places, "--data", "/two", DATA="/one")
-    assert "--root /two " in end.stdout
+    shell, line = Shell(tmp_path), "bash scripts/main.sh eurosat 1 --trainers CoOp --dry-run"
+    assert "--root /one " in shell(f"{line} --commands", DATA="/one")
+    assert "--root /two " in shell(f"{line} --commands --data /two", DATA="/one")
 
 
 def test_what_is_installed_is_shown(tmp_path):
