@@ -1,7 +1,7 @@
-"""A checkout's own training step, and the same with ``--fast``: time and losses.
+"""A checkout's own training step, and the same with ``--fast``: time, losses and gradients.
 
     cd CHECKOUT && python .../benchmarks/checkout.py --trainer CoOp [--classes 100] [--steps 10]
-    [--lr 0.5]
+    [--lr 0.5] [--image-layers 1]
 
 The text tower of ViT-B/16 with random weights, as the checkout's own code builds it; the image
 tower is tiny, so that a step is its text side. Two trainers with the same seed make their steps in
@@ -26,6 +26,7 @@ from dassl import engine
 from dassl.utils import set_random_seed
 
 from coop_cmp.checkout.check import look_alike
+from coop_cmp.checkout.compare import distance
 from coop_cmp.checkout.fakes import without_gpu, write_data
 from coop_cmp.checkout.fast import accelerate
 from coop_cmp.checkout.plugin import wrap
@@ -48,7 +49,8 @@ def measured(
         build: The engine's.
         steps: Of each trainer.
         rate: The learning rate, unless it is that of the settings.
-        row: Takes the best seconds of a step each way and the largest difference of their losses.
+        row: Takes the best seconds of a step each way and the largest differences of their losses
+            and of their gradients, as a share of the largest entry.
     """
 
     def build_trainer(cfg: Any) -> Any:
@@ -67,11 +69,14 @@ def measured(
         with contextlib.redirect_stdout(said):
             accelerate(built["fast"])
             batch = next(iter(built["own"].train_loader_x))
+            gradients = 0.0
             for _ in range(steps):
                 for way in WAYS:
                     start = now()
                     losses[way].append(float(built[way].forward_backward(batch)["loss"]))
                     seconds[way].append(now() - start)
+                pairs = zip(*map(learned, built.values()), strict=True)
+                gradients = max(gradients, *(distance([b.grad], [a.grad]) for a, b in pairs))
         own, fast = (min(seconds[way][1:]) for way in WAYS)
         row.update(
             {
@@ -83,6 +88,7 @@ def measured(
                 "loss, first": losses["own"][0],
                 "last": losses["own"][-1],
                 "losses differ": max(abs(a - b) for a, b in zip(*losses.values(), strict=True)),
+                "gradients differ": gradients,
                 "--fast": said.getvalue().split("coop_cmp --fast: the text encoder ")[-1].strip(),
             }
         )
@@ -91,12 +97,19 @@ def measured(
     return build_trainer
 
 
+def learned(trainer: Any) -> list[torch.Tensor]:
+    """Return all parameters of a trainer's models that have a gradient."""
+    models = trainer._models.values()
+    return [p for model in models for p in model.parameters() if p.grad is not None]
+
+
 if __name__ == "__main__":
     parser = parser_of(__doc__)
     parser.add_argument("--script", default="train.py", help="the training script (%(default)s)")
     parser.add_argument("--trainer", default="CoOp")
     parser.add_argument("--classes", type=int, default=100)
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--image-layers", type=int, default=1, help="MMA needs all 12")
     parser.add_argument("--lr", type=float, help="the learning rate (default: the settings')")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -109,7 +122,7 @@ if __name__ == "__main__":
         os.chdir(folder / "here")
         given = ["--trainer", args.trainer]
         wrap(engine, "build_trainer", partial(measured, steps=args.steps, rate=args.lr, row=row))
-        watch(Trial(str(script), name, [], args.trainer), image_layers=1)
+        watch(Trial(script, folder, [], args.trainer), args.image_layers)
         sys.argv = [str(script), *given]
         with contextlib.suppress(Done), contextlib.redirect_stdout(sys.stderr):
             run_script(script)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from coop_cmp.checkout.scope import CMPenalty, TermScope
-    from coop_cmp.checkout.twins import add_cmp_config, add_term_config, plug
+    from coop_cmp.checkout.twins import add_term_config, plug
     from coop_cmp.losses.cmp import cmp_loss
     from coop_cmp.predict.predictor import load
 
@@ -26,7 +26,6 @@ if find_spec("dassl") is None:
 __all__ = [
     "CMPenalty",
     "TermScope",
-    "add_cmp_config",
     "add_term_config",
     "cmp_loss",
     "load",

@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         from coop_cmp.checkout.twins import twins
 
-        offered = twins(import_script(script)[1])
+        offered = twins(import_script(script))
         print(tabulate(offered.items(), headers=["trainer", "with the penalty"]))
     else:
         sys.argv = [own.script, *rest]

@@ -21,21 +21,13 @@ from coop_cmp.losses.names import TERMS, Term, split_trainer, twin_of
 
 @dataclass
 class Verdict:
-    """What a check found out about a trainer.
-
-    Attributes:
-        name: The trainer's.
-        works: Whether it and its twin train and are tested.
-        text: How they do.
-        fast: What ``--fast`` does.
-        command: The command that shows how the trainer does without this project.
-    """
+    """What a check found out about a trainer."""
 
     name: str
-    works: bool
+    works: bool  # whether it and its twin train and are tested
     text: str
-    fast: str = ""
-    command: str = ""
+    fast: str = ""  # what --fast does
+    command: str = ""  # shows how the trainer does without this project
 
     def __str__(self) -> str:
         more = {"--fast": self.fast, "the command that decides": self.command}
@@ -55,15 +47,13 @@ def check(script: Path, only: str, arguments: list[str]) -> Iterator[Verdict]:
         folder = Path(name)
         look_alike(folder / "here")
         write_data(folder / "data")
-        found = in_process(trainers_of, folder, str(script))
-        if "error" in found:
-            raise UserError(found["error"])
-        (plain, term), training = split_trainer(only), found["training"]
+        training, others = in_process(trainers_of, folder, script)
+        plain, term = split_trainer(only)
         if plain and plain not in training:
             raise UserError(f'there is no trainer "{plain}" that trains{closest(plain, training)}')
         for trainer in [plain] if plain else training:
-            trial = Trial(str(script), name, arguments, trainer)
-            yield _verdict(trial, TERMS[term or "CMP"], found["others"])
+            trial = Trial(script, folder, arguments, trainer)
+            yield _verdict(trial, TERMS[term or "CMP"], others)
 
 
 def look_alike(here: Path) -> None:
@@ -100,7 +90,7 @@ def _unchanged(trial: Trial, others: list[str]) -> tuple[Trial, Trial, str]:
 def _verdict(trial: Trial, term: Term, others: list[str]) -> Verdict:
     name, twin_name = trial.trainer, twin_of(trial.trainer, term.name)
     trial, plain, elsewhere = _unchanged(trial, others)
-    needs_repair = bool(plain.error) and not is_own(Path(trial.script))
+    needs_repair = bool(plain.error) and not is_own(trial.script)
     own = trial.run() if needs_repair else plain
     if not own.learned:
         return Verdict(name, False, _failure(plain, own), command=plain.command)
@@ -138,7 +128,7 @@ def _failure(plain: Trial, own: Trial) -> str:
         return "not tried: the script does not train it with these arguments"
     if own.stage == "starting":
         return (
-            f"not tried: {Path(own.script).name} stops before it builds a trainer: {own.error}; "
+            f"not tried: {own.script.name} stops before it builds a trainer: {own.error}; "
             "give the arguments that the checkout's own scripts give"
         )
     if own.not_here:

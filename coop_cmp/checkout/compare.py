@@ -21,23 +21,21 @@ def one_source(prompts: Tensor, count: int) -> int:
     """
     generator = torch.Generator().manual_seed(0)  # the run's own random numbers stay untouched
     classes, _, width = prompts.shape
-    weights = torch.rand(classes, 1, 1, generator=generator).to(prompts)
-    direction = torch.randn(1, count, width, generator=generator).to(prompts)
+    weights = torch.rand(classes, 1, generator=generator).to(prompts)
+    direction = torch.randn(count, width, generator=generator).to(prompts)
     learned = leaves(prompts)
 
-    def same(tokens: slice) -> bool:
-        mixture = (prompts[:, tokens] * weights * direction[:, tokens]).sum()
-        first = (prompts[:1, tokens] * weights.sum() * direction[:, tokens]).sum()
-        return _distance(_gradients(mixture, learned), _gradients(first, learned)) < 0.01
+    def same(i: int) -> bool:
+        mixture = (prompts[:, i] * weights * direction[i]).sum()
+        first = (prompts[0, i] * weights.sum() * direction[i]).sum()
+        return distance(_gradients(mixture, learned), _gradients(first, learned)) < 0.01
 
-    if count and same(slice(0, count)):
-        return count
-    return next((i for i in range(count) if not same(slice(i, i + 1))), count)
+    return next((i for i in range(count) if not same(i)), count)
 
 
 def differences(fast: Tensor, own: Tensor) -> tuple[float, float]:
     """Compute the largest differences of features, and of gradients of everything that learns."""
-    features, learned = _distance([fast], [own]), [*{*leaves(own), *leaves(fast)}]
+    features, learned = distance([fast], [own]), [*{*leaves(own), *leaves(fast)}]
     if not learned:
         return features, 0.0
     direction = torch.randn(own.shape, generator=torch.Generator().manual_seed(0)).to(own)
@@ -46,7 +44,7 @@ def differences(fast: Tensor, own: Tensor) -> tuple[float, float]:
         _gradients((own * direction).sum(), learned),
         strict=True,
     )
-    return features, max((_distance([a], [b]) for a, b in pairs), default=0.0)
+    return features, max((distance([a], [b]) for a, b in pairs), default=0.0)
 
 
 def leaves(tensor: Tensor) -> list[Tensor]:
@@ -80,7 +78,7 @@ def _gradients(value: Tensor, learned: list[Tensor]) -> list[Tensor]:
     return [torch.zeros_like(leaf) if grad is None else grad for grad, leaf in pairs]
 
 
-def _distance(these: list[Tensor], those: list[Tensor]) -> float:
+def distance(these: list[Tensor], those: list[Tensor]) -> float:
     """Return the largest difference as a share of the largest entry of those."""
     pairs = [(a.detach().float(), b.detach().float()) for a, b in zip(these, those, strict=True)]
     largest = max((float(b.abs().max()) for _, b in pairs), default=0.0)

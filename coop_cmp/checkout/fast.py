@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from coop_cmp.checkout.compare import coarsest, differences, leaves, one_source
 from coop_cmp.checkout.packed_blocks import NotPackable, packed, plan
-from coop_cmp.checkout.runner import describe
+from coop_cmp.checkout.runner import place_of
 
 # How far features and gradients may be from the encoder's own, as a share of the largest entry; and
 # the same in steps of the precision, for weights in half precision.
@@ -72,11 +72,11 @@ class FastText:
                 if not isinstance(part, (Tensor, *VALUES)):
                     kind = type(part).__name__
                     raise NotPackable(f"it is given a {kind}, and what is in there may learn too")
-            if count & (count - 1):
-                features = self._fast(args, named)
-            else:
+            if count.bit_count() == 1:  # a power of two
                 self._compare(args, named)
                 features = self.own(*args, **named)
+            else:
+                features = self._fast(args, named)
         except NotPackable as reason:
             self._given_up = True
             since = "keeps" if sum(self._passes.values()) == 1 else "gets back"
@@ -130,20 +130,19 @@ class FastText:
         except NotPackable:
             raise
         except Exception as error:  # whatever it is, the encoder's own code may do without
-            raise NotPackable(describe(error)) from None
+            raise NotPackable(
+                f"its code ({place_of(error)}) needs the tokens after the end tokens, which --fast "
+                "leaves out"
+            ) from error
         step = STEPS * coarsest(own)
         if not (features <= max(FEATURES, step) and gradients <= max(GRADIENTS, 4 * step)):
             raise NotPackable(f"features differ by {features:.1e}, gradients by {gradients:.1e}")
-        line = f"the text encoder is accelerated; features agree to {features:.1e}"
-        if own.requires_grad:
-            line += f", gradients to {gradients:.1e}"
-        elif torch.is_grad_enabled():
-            line += ", it does not learn"
-        if self._passes[torch.is_grad_enabled()] == 1 and (
-            torch.is_grad_enabled() or not self._passes[True]
-        ):
-            _say(line)
         self.kept.learned |= set(leaves(own))
+        training = torch.is_grad_enabled()
+        if self._passes[training] == 1 and (training or not self._passes[True]):
+            learns = f"gradients to {gradients:.1e}" if own.requires_grad else "it does not learn"
+            line = f"the text encoder is accelerated; features agree to {features:.1e}"
+            _say(line + f", {learns}" * training)
 
 
 class KeptFeatures:
@@ -186,8 +185,8 @@ class KeptFeatures:
             else part
             for part in given
         ]
-        device = weights[0].device.type
-        return versions, parts, torch.is_grad_enabled(), torch.is_autocast_enabled(device)
+        autocast = torch.is_autocast_enabled(weights[0].device.type)
+        return versions, parts, torch.is_grad_enabled(), autocast
 
 
 def _say(line: str) -> None:

@@ -18,10 +18,8 @@ _asked: dict[str, str] = {}
 def prepare(fast: bool = False) -> None:
     """Prepare Dassl for a training script that knows nothing of the penalty.
 
-    Afterwards every config of a trainer has ``TRAINER.CMP`` and the nodes of all other terms, takes
-    integers for floats, names the calibration evaluator if it starts from Dassl's defaults and is
-    not told otherwise, and may ask for ``<Trainer>_CMP``; and every trainer that is built stores
-    its results.
+    Afterwards every config of a trainer has the nodes of all terms, takes integers for floats and
+    may ask for ``<Trainer>_CMP``; and every trainer that is built stores its results.
 
     Args:
         fast: Also accelerate the trainers' text encoders, see :mod:`coop_cmp.checkout.fast`.
@@ -30,10 +28,7 @@ def prepare(fast: bool = False) -> None:
     import dassl.engine.build
     import yacs.config
 
-    from coop_cmp.runs.evaluator import CalibrationEvaluator
-
     repair()
-    dassl.config.cfg_default.TEST.EVALUATOR = CalibrationEvaluator.__name__
     complete(dassl.config.cfg_default)
     for name in ("merge_from_file", "merge_from_list"):
         wrap(yacs.config.CfgNode, name, _completing)

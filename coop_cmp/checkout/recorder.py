@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from coop_cmp.losses.names import split_trainer
+from coop_cmp.metrics.records import shown_in
 from coop_cmp.runs.evaluator import CalibrationEvaluator
 from coop_cmp.runs.identity import claim, identify
 from coop_cmp.runs.store import lookup
@@ -37,33 +39,22 @@ class Recorder:
         cfg = trainer.cfg.clone()
         cfg.defrost()
         cfg.TRAINER.NAME = name
-        cfg.freeze()
         if cfg.OUTPUT_DIR:
             claim(cfg.OUTPUT_DIR, identify(cfg), elsewhere=True)
-        self.own = trainer.evaluator
-        self.keeper: Any = self.own
-        if isinstance(self.own, CalibrationEvaluator):
-            self.own.cfg = cfg
-        else:
-            self.keeper = CalibrationEvaluator(cfg, lab2cname=getattr(trainer, "lab2cname", None))
-        self.stored = False
+        self.trainer, self.cfg, self.own = trainer, cfg, trainer.evaluator
+        if isinstance(self.own, CalibrationEvaluator):  # asked for by name: only the keeper stores
+            self.own.cfg = cfg.clone()
+            self.own.cfg.OUTPUT_DIR = ""
+        self.keeper: Any = CalibrationEvaluator(cfg, lab2cname=getattr(trainer, "lab2cname", None))
+        self.tests, self.stored = 0, False
         self.refused = ""  # what the evaluator was given, if not logits and labels
-        self._keep = _methods(self.keeper)
-        self._plain = _methods(self.own)
-        for key in self._plain:
-            setattr(self.own, key, getattr(self, key))
-        self.trainer, self._train, self._test = trainer, trainer.train, trainer.test
-        trainer.train, trainer.test = self.train, self.test
-        self.tests = 0
+        for owner, methods in ((self.own, METHODS), (trainer, ("train", "test"))):
+            for method in methods:
+                setattr(owner, method, partial(getattr(self, method), getattr(owner, method)))
 
-    @property
-    def beside(self) -> bool:
-        """Whether the evaluator is not the calibration evaluator itself."""
-        return self.keeper is not self.own
-
-    def train(self, *given: Any, **named: Any) -> Any:
+    def train(self, plain: Callable[..., Any], *given: Any, **named: Any) -> Any:
         """The trainer's training, which says so if it ends without a test."""
-        result = self._train(*given, **named)
+        result = plain(*given, **named)
         if not self.tests:
             print(
                 "coop_cmp: no results.json is written: this training ends without a test; test the "
@@ -71,64 +62,53 @@ class Recorder:
             )
         return result
 
-    def test(self, split: str | None = None, *more: Any, **named: Any) -> Any:
+    def test(
+        self, plain: Callable[..., Any], split: str | None = None, *more: Any, **named: Any
+    ) -> Any:
         """The trainer's test; the keeper is told the split, as upstream Dassl does not."""
-        cfg = self.keeper.cfg
-        self.keeper.split = split or cfg.TEST.SPLIT
-        node = split_trainer(cfg.TRAINER.NAME)[0].upper()
+        self.keeper.split = split or self.cfg.TEST.SPLIT
+        node = split_trainer(self.cfg.TRAINER.NAME)[0].upper()
         self.keeper.facts = {
             "device": getattr(self.trainer, "device", None),
-            "precision": lookup(cfg, f"TRAINER.{node}.PREC", None),
+            "precision": lookup(self.cfg, f"TRAINER.{node}.PREC", None),
         }
         self.stored, self.tests = False, self.tests + 1
-        result = self._test(split, *more, **named)
+        result = plain(split, *more, **named)
         if not self.stored:
             why = self.refused or "its test does not use the evaluator"
             print(f"coop_cmp: no results.json is written: {why}")
         return result
 
-    def reset(self) -> None:
+    def reset(self, plain: Callable[..., Any]) -> None:
         """Forget all batches."""
         self.refused = ""
-        self._keep["reset"]()
-        if self.beside:
-            self._plain["reset"]()
-        else:
-            self.own._y_score = []  # where CLIP_Calibration's trainers look for the logits
+        self.keeper.reset()
+        plain()
 
-    def process(self, scores: Any, labels: Any, *more: Any) -> None:
+    def process(self, plain: Callable[..., Any], scores: Any, labels: Any, *more: Any) -> None:
         """Take a batch; more than two arguments are the checkout's own."""
-        if self.beside:
-            self._plain["process"](scores, labels, *more)
+        plain(scores, labels, *more)
         if _are_logits(scores, labels):
-            self._keep["process"](scores, labels)
+            self.keeper.process(scores, labels)
         else:
             self.refused = (
                 f"{type(self.own).__name__} is given {_describe(scores)} and {_describe(labels)}, "
                 "not logits [N, C] and labels [N]"
             )
-        if more and not self.beside:
-            self.own._y_score.extend(scores.tolist())
 
-    def evaluate(self, *given: Any) -> Any:
+    def evaluate(self, plain: Callable[..., Any], *given: Any) -> Any:
         """The evaluator's results; those of the calibration evaluator are stored beside them."""
-        if not self.beside:
-            return self._store(given)
-        results = self._plain["evaluate"](*given)
-        if not self.refused and self.keeper._y_true:
-            with contextlib.redirect_stdout(io.StringIO()):
-                self._store(given)
-            cfg = self.keeper.cfg
-            if cfg.OUTPUT_DIR and self.keeper.split == cfg.TEST.SPLIT:
-                print(f"coop_cmp: results.json is written beside {type(self.own).__name__}")
-        return results
-
-    def _store(self, given: tuple[Any, ...]) -> Any:
+        results = plain(*given)
+        if self.refused or not self.keeper._y_true:
+            return results
         probabilities, labels = _calibrated(given), torch.tensor(self.keeper._y_true)
         if probabilities is not None and len(probabilities) == len(labels):
-            self._keep["reset"]()
-            self._keep["process"](probabilities.log(), labels)
-        results = self._keep["evaluate"]()
+            self.keeper.reset()
+            self.keeper.process(probabilities.log(), labels)
+        with contextlib.redirect_stdout(io.StringIO()):
+            measured = self.keeper.evaluate()
+        shown = (f"{m.name} {m.show(measured[m.name] / m.scale)}" for m in shown_in("log"))
+        print(f"coop_cmp: {', '.join(shown)}")
         self.stored = True
         return results
 
@@ -140,10 +120,6 @@ def record(trainer: Any, name: str) -> None:
         Recorder(trainer, name)
     else:
         print(f"coop_cmp: no results.json will be written: {name} has no evaluator of Dassl's kind")
-
-
-def _methods(evaluator: Any) -> dict[str, Callable[..., Any]]:
-    return {key: getattr(evaluator, key) for key in METHODS}
 
 
 def _are_logits(scores: Any, labels: Any) -> bool:

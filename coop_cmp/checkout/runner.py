@@ -6,7 +6,6 @@ import runpy
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
 
 import coop_cmp
 from coop_cmp.errors import UserError
@@ -45,42 +44,47 @@ def found_script(name: str) -> Path:
     return script
 
 
-def run_script(script: Path, name: str = "__main__") -> dict[str, Any]:
-    """Run a training script as the module ``name`` and return its names.
+def run_script(script: Path, name: str = "__main__") -> None:
+    """Run a training script as the module ``name``.
 
     Raises:
         UserError: a module is missing; or, unless the script runs as ``__main__`` and its own
             traceback says more, it cannot be imported for any other reason.
     """
     try:
-        return runpy.run_path(str(script), run_name=name)
+        runpy.run_path(str(script), run_name=name)
     except ModuleNotFoundError as error:
         raise UserError(f"{script.name}: {describe(error)}; {_remedy(error)}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if name == "__main__":
             raise
         raise UserError(f"{script.name} cannot be imported: {describe(error)}") from None
 
 
-def import_script(script: Path) -> tuple[dict[str, Any], list[str]]:
-    """Import a training script; return its names and the trainers that it brings."""
+def import_script(script: Path) -> list[str]:
+    """Import a training script; return the trainers that it brings."""
     from dassl.engine import TRAINER_REGISTRY
 
     before = TRAINER_REGISTRY.registered_names()
-    names = run_script(script, "imported")  # its imports register the trainers
+    run_script(script, "imported")  # its imports register the trainers
     every = TRAINER_REGISTRY.registered_names()
     # Upstream Dassl brings twenty trainers of its own, which a checkout's users do not look for.
-    return names, [name for name in every if name not in before] or every
+    return [name for name in every if name not in before] or every
 
 
 def describe(error: BaseException) -> str:
     """Return an error and the checkout's line that it came from, in one line."""
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
+    return f"{text} ({place_of(error)})"
+
+
+def place_of(error: BaseException) -> str:
+    """Return the checkout's line that an error came from."""
     places = traceback.extract_tb(error.__traceback__)
     home = str(Path(__file__).parent)
     theirs = [p for p in places if "site-packages" not in p.filename and home not in p.filename]
     place = (theirs or places)[-1]
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
-    return f"{text} ({Path(place.filename).name}, line {place.lineno})"
+    return f"{Path(place.filename).name}, line {place.lineno}"
 
 
 def _remedy(error: ModuleNotFoundError) -> str:

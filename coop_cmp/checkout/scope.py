@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,7 +22,6 @@ from coop_cmp.losses.checks import check_number
 from coop_cmp.losses.cmp import Form
 from coop_cmp.losses.names import TERMS, WEIGHT
 
-Self = TypeVar("Self", bound="TermScope")
 NONE, MEAN, SUM = range(3)  # reductions, as torch's C function takes them
 _C: Any = torch._C._nn
 _plain: Any = None  # the C function that is replaced while scopes are open
@@ -32,11 +31,9 @@ _open: list[TermScope] = []  # innermost last
 class TermScope:
     """Add a term to every cross-entropy of a ``with`` block, or put it in its place.
 
-    Inside ``with TermScope("MbLS", 0.1, margin=5) as scope:`` each cross-entropy returns itself
-    plus 0.1 times the term of the same logits, with the cross-entropy's own reduction; a term that
-    replaces cross-entropy is returned alone. Scopes nest and add up. With weight 0 the
-    cross-entropy comes back untouched, bit for bit, and the term is only recorded. A scope in which
-    no cross-entropy ran ends with an error, as the term would silently do nothing.
+    With weight 0 the cross-entropy comes back untouched, bit for bit, and the term is only
+    recorded. Scopes nest and add up. A scope in which no cross-entropy ran ends with an error, as
+    the term would silently do nothing.
 
     Args:
         term: A name of :data:`coop_cmp.losses.names.TERMS`.
@@ -87,7 +84,7 @@ class TermScope:
         """Mean of `value` over all cross-entropies of the scope; NaN before the first."""
         return sum(map(float, self._values)) / self.calls if self._values else math.nan
 
-    def __enter__(self: Self) -> Self:
+    def __enter__(self) -> TermScope:
         global _plain
         if self in _open:
             raise RuntimeError(f"this {type(self).__name__} is already entered; make another one")
@@ -111,7 +108,7 @@ class TermScope:
     def _apply(
         self, loss: Tensor, logits: Tensor, labels: Tensor, kept: Tensor, total: bool
     ) -> Tensor:
-        """Return the loss with the term, given logits [N, C], labels [N] and which count."""
+        """Return the loss with the term of those of logits [N, C] and labels [N] that count."""
         with (
             torch.set_grad_enabled(torch.is_grad_enabled() and self.lam != 0),
             torch.autocast(logits.device.type, enabled=False),
@@ -160,26 +157,21 @@ def _with_terms(
         target: Class indices [N], [] or [N, d1, ...].
     """
     scopes = sorted(_open, key=lambda scope: not scope.term.replaces)
-    first = scopes[0].term
+    replacing = [scope.term.name for scope in scopes if scope.term.replaces]
+    name = scopes[0].term.name
     if TracingContext.try_get() is not None:
-        raise RuntimeError(f"{first.name}: leave the cross-entropy out of what is compiled")
+        raise RuntimeError(f"{name}: leave the cross-entropy out of what is compiled")
     if target.is_floating_point():
-        raise UserError(
-            f"{first.name}: the target of cross_entropy must be class indices, got probabilities; "
-            "the term needs one true class per sample"
-        )
+        raise UserError(f"{name}: cross_entropy must be given class indices, got probabilities")
     if reduction == NONE:
         raise UserError(
-            f'{first.name}: cross_entropy must use reduction="mean" or "sum", got '
-            "reduction='none'; reduce the loss in the call, or add the term by hand"
+            f'{name}: cross_entropy must use reduction="mean" or "sum", got "none"; reduce the '
+            "loss in the call, or add the term by hand"
         )
-    replacing = [scope.term.name for scope in scopes if scope.term.replaces]
     if len(replacing) > 1:
         raise UserError(f"{' and '.join(replacing)} both replace cross-entropy: use one of them")
     if replacing and (weight is not None or label_smoothing):
-        raise UserError(
-            f"{first.name} replaces cross-entropy: no class weights, no label smoothing"
-        )
+        raise UserError(f"{name} replaces cross-entropy: no class weights, no label smoothing")
     loss = _plain(input, target, weight, reduction, ignore_index, label_smoothing)
     rows = (input if input.dim() > 1 else input.unsqueeze(0)).movedim(1, -1).flatten(0, -2)
     labels = target.flatten()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
-import json
-import multiprocessing
 import os
 import shutil
 import sys
 import urllib.error
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,41 +29,24 @@ NOT_HERE = (FileNotFoundError, ConnectionError, urllib.error.URLError, ImportErr
 
 @dataclass
 class Trial:
-    """What to run, and what came of it.
+    """What to run, and what came of it."""
 
-    Attributes:
-        script: The training script.
-        folder: Where it runs: ``here`` looks like the checkout, ``data`` holds fake data.
-        arguments: Of the script but for the trainer, as the user gives them.
-        trainer: The trainer's name, or its twin's.
-        file: Which of the trainer's settings files to name, if the user names none.
-        data: Which data set's settings file to name, if the user names none.
-        plain: Without anything of this project but the fakes.
-        fast: With ``--fast``.
-        weight: Of all terms.
-        filled: Arguments that were not given, but filled in.
-        stage: How far it got.
-        learned: Digest of all that trains after the training, if it got that far.
-        error: How it failed, in one line.
-        not_here: Whether that is for want of a file, a package, a network or a GPU.
-        said: What ``--fast`` said.
-    """
-
-    script: str
-    folder: str
-    arguments: list[str]
-    trainer: str = ""
-    file: int = 0
-    data: str = "oxford_pets"
-    plain: bool = False
+    script: Path
+    folder: Path  # of the run: "here" looks like the checkout, "data" holds fake data
+    arguments: list[str]  # of the script but for the trainer, as the user gives them
+    trainer: str  # or its twin
+    file: int = 0  # which of the trainer's settings files to name, if the user names none
+    data: str = "oxford_pets"  # which settings file of a data set, likewise
+    plain: bool = False  # without anything of this project but the fakes
     fast: bool = False
-    weight: float = 0.0
-    filled: dict[str, str] = field(default_factory=dict)
-    stage: str = "starting"
-    learned: str = ""
-    error: str = ""
-    not_here: bool = False
-    said: str = ""
+    weight: float = 0.0  # of all terms
+
+    filled: dict[str, str] = field(default_factory=dict)  # arguments that were not given
+    stage: str = "starting"  # how far it got
+    learned: str = ""  # digest of all that trains, after the training
+    error: str = ""  # how it failed, in one line
+    not_here: bool = False  # whether that is for want of a file, a package, a network or a GPU
+    said: str = ""  # by --fast
 
     @property
     def command(self) -> str:
@@ -89,41 +71,30 @@ class Trial:
 
     def run(self) -> Trial:
         """Run in a process of its own; return what came of it."""
-        return Trial(**in_process(_run, Path(self.folder), asdict(self)))
+        return in_process(_run, self.folder, self)
 
 
-def in_process(target: Callable[..., Any], folder: Path, *args: Any) -> Any:
-    """Call a function in another process; return what it returns, which must fit into JSON."""
-    answer = folder / "answer.json"
-    answer.unlink(missing_ok=True)
-    process = multiprocessing.Process(target=_answer, args=(answer, target, *args))
-    process.start()
-    process.join()
-    if not answer.exists():
-        raise RuntimeError(f"the process of the trial ended with code {process.exitcode}")
-    return json.loads(answer.read_text())
+def in_process(call: Callable[..., Any], folder: Path, *args: Any) -> Any:
+    """Return what a function returns in another process, whose output goes to a log."""
+    with ProcessPoolExecutor(1, initializer=_write_to, initargs=(folder / "log.txt",)) as pool:
+        return pool.submit(call, *args).result()
 
 
-def _answer(file: Path, target: Callable[..., Any], *args: Any) -> None:
-    with (file.parent / "log.txt").open("wb") as log:
+def _write_to(file: Path) -> None:
+    with file.open("wb") as log:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(log.fileno(), stream.fileno())
-    file.write_text(json.dumps(target(*args)))
 
 
-def trainers_of(script: str) -> dict[str, Any]:
-    """Return the names of a script's trainers: those that train, and others; or what is wrong."""
-    try:
-        trainers = import_script(Path(script))[1]
-    except Exception as error:
-        return {"error": str(error)}
+def trainers_of(script: Path) -> tuple[list[str], list[str]]:
+    """Return the names of a script's trainers: those that train, and others."""
+    trainers = import_script(script)
     training = [*twins(trainers)]
-    return {"training": training, "others": [name for name in trainers if name not in training]}
+    return training, [name for name in trainers if name not in training]
 
 
-def _run(given: dict[str, Any]) -> dict[str, Any]:
-    trial = Trial(**given)
-    folder, script = Path(trial.folder), Path(trial.script)
+def _run(trial: Trial) -> Trial:
+    folder, script = trial.folder, trial.script
     shutil.rmtree(folder / "output", ignore_errors=True)
     os.chdir(folder / "here")
     arguments = ["--trainer", trial.trainer, *trial.arguments]
@@ -146,7 +117,7 @@ def _run(given: dict[str, Any]) -> dict[str, Any]:
         trial.not_here, trial.error = True, f"{trial.error}; its data set was replaced as a whole"
     said = [line.removeprefix(SAYS) for line in lines if line.startswith(SAYS)]
     trial.said = said[-1] if said else "the text encoder is not called" * trial.fast
-    return asdict(trial)
+    return trial
 
 
 def watch(trial: Trial, image_layers: int | None = None) -> None:
@@ -154,7 +125,7 @@ def watch(trial: Trial, image_layers: int | None = None) -> None:
     import dassl.engine
     import dassl.engine.build
 
-    folder, own = Path(trial.folder), is_own(Path(trial.script))
+    folder, own = trial.folder, is_own(trial.script)
     data = Path("configs", "datasets", "digits.yaml" if own else f"{trial.data}.yaml")
     fill = {"dataset_config_file": str(data) if data.exists() else "", "seed": "1"}
     fill["config_file"] = [*settings_files(split_trainer(trial.trainer)[0]), ""][trial.file]

@@ -110,11 +110,6 @@ def ensure_trainer(name: str) -> None:
     print(f"coop_cmp: {name} is {baseline} with {TERMS[term].title}")
 
 
-def add_cmp_config(cfg: Any) -> None:
-    """Add the node ``TRAINER.CMP`` with its defaults to a Dassl config that does not have it."""
-    add_term_config(cfg, "CMP")
-
-
 def add_term_config(cfg: Any, *terms: str) -> None:
     """Add the nodes of the terms, or of all, to a Dassl config that does not have them."""
     for term in terms or TERMS:

@@ -10,7 +10,7 @@ from dassl.evaluation import build_evaluator
 from sklearn.metrics import log_loss
 
 import coop_cmp.runs.evaluator  # noqa: F401
-from coop_cmp.checkout.twins import add_cmp_config
+from coop_cmp.checkout.twins import add_term_config
 from coop_cmp.errors import UserError
 from coop_cmp.metrics import calibration_report
 from coop_cmp.metrics.records import METRICS
@@ -132,7 +132,7 @@ def test_a_baseline_leaves_its_record_and_its_predictions(tmp_path):
 
 def test_a_twin_stores_its_penalty(tmp_path):
     cfg = configured(tmp_path, trainer="CoOp_CMP")
-    add_cmp_config(cfg)
+    add_term_config(cfg, "CMP")
     cfg.TRAINER.CMP.LAMBDA, cfg.TRAINER.CMP.FORM = 0.05, "log"
     cfg.MODEL.BACKBONE.WEIGHTS = "laion400m"
     evaluated(cfg, *outputs())
