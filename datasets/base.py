@@ -32,6 +32,8 @@ from .splits import (
     to_json,
 )
 
+FEWEST = 4  # images of a class that can be split into training, validation and test
+
 
 class Sizes(NamedTuple):
     """The published numbers of classes and images, which ``scripts/datasets.sh check`` compares."""
@@ -215,6 +217,12 @@ def split_folders(
 ) -> Split:
     """Split each class folder into 50 % training, 20 % validation and 30 % test images."""
     listed = list_images(image_dir, folders, cache_dir)
+    for folder, names in listed.items():
+        if len(names) < FEWEST:
+            raise UserError(
+                f"{os.path.join(image_dir, folder)}: only {len(names)} images, too few for a split "
+                "into training, validation and test images; see docs/datasets.md"
+            )
     items = [
         (f"{folder}/{name}", label, renamed.get(folder, folder))
         for label, (folder, names) in enumerate(listed.items())

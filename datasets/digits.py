@@ -16,7 +16,7 @@ from coop_cmp.errors import UserError
 from .base import Sizes
 from .drawn import DrawnDataset
 from .sampling import by_label
-from .shifts import Shifted, blur, invert, noise, turn
+from .shifts import blur, invert, noise, turn
 from .splits import Split
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -60,26 +60,17 @@ class Digits(DrawnDataset):
     sizes = Sizes(10, 400, 200, 1197)
 
     def plan(self) -> Split:
-        """The fixed split, or the part of it that the data set has."""
+        """The fixed split."""
         self.pictures, labels = load_pictures()
-        return self.lists(fixed_split(labels))
+        return fixed_split(labels)
 
-    def draw(self, path: str, label: int) -> Image.Image:
-        """The picture with the number in its path, changed."""
+    def draw(self, path: str, label: int) -> tuple[Image.Image, np.random.Generator]:
+        """The picture with the number in its path."""
         number = int(Path(path).stem)
-        rng = np.random.default_rng([PARTS_SEED, number])
-        return self.change(self.pictures[number], rng)
-
-    def lists(self, split: Split) -> Split:
-        """Which pictures the data set has."""
-        return split
-
-    def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
-        """What happens to a picture before it is written."""
-        return picture
+        return self.pictures[number], np.random.default_rng([PARTS_SEED, number])
 
 
-class ShiftedDigits(Shifted, Digits):
+class ShiftedDigits(Digits):
     """The test part of Digits under a shift."""
 
     sizes = Sizes(10, 1197, 0, 1197)

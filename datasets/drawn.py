@@ -7,11 +7,13 @@ import tempfile
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 from PIL import Image
 
 from coop_cmp.errors import UserError
 
 from .base import FewShotDataset
+from .sampling import subsample_classes
 from .splits import Split, read_split, to_json
 
 
@@ -28,11 +30,13 @@ def is_complete(folder: Path, split_file: str) -> bool:
 class DrawnDataset(FewShotDataset):
     """Writes its pictures once below DATASET.ROOT, or below ``data`` when there is no root.
 
-    A child says which pictures there are and makes each of them.
+    A child says which pictures there are and makes each of them. One with a shift has only the
+    test part, shifted; its training list only names the classes.
     """
 
     image_dir = "images"
     split_file: ClassVar[str]
+    shift: staticmethod[[Image.Image, np.random.Generator], Image.Image] | None = None
 
     def __init__(self, cfg: Any) -> None:
         cfg = cfg.clone()
@@ -51,9 +55,15 @@ class DrawnDataset(FewShotDataset):
         """All pictures, always the same, with paths ``<class>/<number>.png``."""
         raise NotImplementedError
 
-    def draw(self, path: str, label: int) -> Image.Image:
-        """One of them, which depends on nothing but its path and label."""
+    def draw(self, path: str, label: int) -> tuple[Image.Image, np.random.Generator]:
+        """One of them and random numbers to shift it, which depend on its path and label alone."""
         raise NotImplementedError
+
+    def select(self, cfg: Any, split: Split) -> Split:
+        """Draw the few-shot images; there are none to train on under a shift."""
+        if self.shift is None:
+            return super().select(cfg, split)
+        return subsample_classes(split, cfg.DATASET.SUBSAMPLE_CLASSES)
 
     def build(self, folder: Path) -> None:
         """Write the pictures and their split file.
@@ -63,13 +73,17 @@ class DrawnDataset(FewShotDataset):
         replaced.
         """
         split = self.plan()
+        if self.shift is not None:
+            split = Split(split.test, [], split.test)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
             fresh = Path(scratch, "new")
             for path, label in {path: label for part in split for path, label, _ in part}.items():
                 file = fresh / "images" / path
                 file.parent.mkdir(parents=True, exist_ok=True)
-                self.draw(path, label).save(file)
+                picture, rng = self.draw(path, label)
+                picture = picture if self.shift is None else self.shift(picture, rng)
+                picture.save(file)
             (fresh / self.split_file).write_text(to_json(split._asdict()), encoding="utf-8")
             try:
                 if folder.exists() and not is_complete(folder, self.split_file):

@@ -91,8 +91,11 @@ def split_digest(folder: str, split: Split) -> str:
 
 
 def has_parts(folder: str) -> bool:
-    """Whether the images lie in ``train/`` and ``test/``."""
-    return all(Path(folder, part).is_dir() for part in ("train", "test"))
+    """Whether the images lie in ``train/`` and ``test/``; one of them alone is refused."""
+    found = [part for part in ("train", "test") if Path(folder, part).is_dir()]
+    if len(found) == 1:
+        raise UserError(f"{folder} has {found[0]}/ alone; train/ and test/ are both needed")
+    return bool(found)
 
 
 def read_folder(folder: str, new_split: bool) -> Split:

@@ -21,7 +21,7 @@ from coop_cmp.errors import UserError
 
 from .base import Sizes
 from .drawn import DrawnDataset
-from .shifts import Shifted, blur, invert, noise, turn
+from .shifts import blur, invert, noise, turn
 from .signs import KINDS, SIGNS, sign_name
 from .splits import Split
 
@@ -127,23 +127,15 @@ class Glyphs(DrawnDataset):
             items = [(f"{label:02d}/{i:03d}.png", label, sign_name(sign)) for i in range(ends[-1])]
             for part, start, end in zip(split, ends, ends[1:], strict=False):
                 part.extend(items[start:end])
-        return self.lists(split)
-
-    def draw(self, path: str, label: int) -> Image.Image:
-        """The sign of the class, in a pose that the number in the path decides, changed."""
-        rng = np.random.default_rng([SEED, label, int(Path(path).stem)])
-        return self.change(draw_sign(CLASSES[label], rng), rng)
-
-    def lists(self, split: Split) -> Split:
-        """Which pictures the data set has."""
         return split
 
-    def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
-        """What happens to a picture before it is written."""
-        return picture
+    def draw(self, path: str, label: int) -> tuple[Image.Image, np.random.Generator]:
+        """The sign of the class, in a pose that the number in the path decides."""
+        rng = np.random.default_rng([SEED, label, int(Path(path).stem)])
+        return draw_sign(CLASSES[label], rng), rng
 
 
-class ShiftedGlyphs(Shifted, Glyphs):
+class ShiftedGlyphs(Glyphs):
     """The test part of Glyphs under a shift."""
 
     sizes = Sizes(100, 2000, 0, 2000)

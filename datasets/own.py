@@ -19,12 +19,11 @@ from coop_cmp.errors import DataError, UserError
 from coop_cmp.files import atomic_write
 
 from .base import data_folder
-from .files import IMAGE_SUFFIXES, read_lines
-from .folder import WRITTEN, folder_digest
+from .files import read_lines
+from .folder import folder_digest, read_folder, split_digest
 from .splits import check_name
 
 TEMPLATE = "a photo of a {}."
-FEWEST = 4  # images of a class that can be split into training, validation and test
 
 
 def own_name(folder: Path) -> str:
@@ -70,7 +69,6 @@ def add_folder(folder: Path, config: Path, template: str = "", names: str = "") 
     """
     folder = folder.expanduser().resolve()
     check_name(str(folder), folder.parent)
-    classes = class_folders(folder)
     tree, known = _read(config)
     root = known.get("ROOT") or str(folder)
     if root != str(folder) and Path(root).exists():
@@ -79,7 +77,11 @@ def add_folder(folder: Path, config: Path, template: str = "", names: str = "") 
         )
     defaults = {"TITLE": config.parent.name, "TEMPLATE": TEMPLATE, "CLASSNAMES": []}
     node = {**defaults, "ALLOW_NEW_SPLIT": True, **known, "NAME": "ImageFolder"}
-    node |= {"ROOT": str(folder), "CONTENT": folder_digest(str(folder), node["ALLOW_NEW_SPLIT"])}
+    split = read_folder(str(folder), node["ALLOW_NEW_SPLIT"])
+    classes = [name for _, name in sorted({(label, name) for _, label, name in split.train})]
+    if len(classes) < 2:
+        raise UserError(f"{folder}: expected two classes or more, found {classes[0]!r} alone")
+    node |= {"ROOT": str(folder), "CONTENT": split_digest(str(folder), split)}
     if template:
         node["TEMPLATE"] = read("DATASET.TEMPLATE", template, "--template")
     if names:
@@ -95,33 +97,6 @@ def add_folder(folder: Path, config: Path, template: str = "", names: str = "") 
         with atomic_write(config) as file:
             file.write(yaml.safe_dump({**tree, "DATASET": node}, allow_unicode=True).encode())
     print(describe(config, classes, node["CLASSNAMES"], node["TEMPLATE"]))
-
-
-def class_folders(folder: Path) -> list[str]:
-    """The class folders, each with images, in the order of their labels."""
-    parts = [folder / part for part in ("train", "test") if (folder / part).is_dir()]
-    if len(parts) == 1:
-        raise UserError(f"{folder} has {parts[0].name}/ alone; train/ and test/ are both needed")
-    classes = _folders(parts[0] if parts else folder)
-    if len(classes) < 2:
-        raise UserError(
-            f"{folder}: expected a folder for each class (or train/ and test/ above them), found "
-            f"{len(classes)} folders; see docs/datasets.md"
-        )
-    for place in parts or [folder]:
-        for name in _folders(place):
-            files = [f.name for f in (place / name).iterdir() if f.suffix.lower() in IMAGE_SUFFIXES]
-            for file in files:
-                check_name(file, place / name)
-            count = len(files)
-            if count < (1 if parts else FEWEST):
-                few = (
-                    f"only {count} images, of which a split cannot be made"
-                    if count
-                    else "no images"
-                )
-                raise UserError(f"{place / name}: {few}; see docs/datasets.md")
-    return classes
 
 
 def read_names(path: Path, classes: list[str]) -> list[str]:
@@ -150,15 +125,6 @@ def describe(config: Path, classes: list[str], names: list[str], template: str) 
         for folder, word in rows
     ]
     return "\n".join(lines)
-
-
-def _folders(place: Path) -> list[str]:
-    """The class folders; none is an error that :func:`class_folders` tells with more words."""
-    with os.scandir(place) as entries:
-        names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
-    for name in names:
-        check_name(name, place)
-    return [name for name in names if name != WRITTEN]
 
 
 def _read(config: Path) -> tuple[dict[str, Any], dict[str, Any]]:

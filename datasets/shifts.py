@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from PIL import Image, ImageFilter, ImageOps
-
-from .sampling import subsample_classes
-from .splits import Split
 
 Shift = Callable[[Image.Image, np.random.Generator], Image.Image]
 
@@ -40,21 +36,3 @@ def turn(degrees: float) -> Shift:
 def invert(picture: Image.Image, _: np.random.Generator) -> Image.Image:
     """Swap dark and light."""
     return ImageOps.invert(picture)
-
-
-class Shifted:
-    """The test part of a drawn data set under a shift; the training list only names the classes."""
-
-    shift: staticmethod[[Image.Image, np.random.Generator], Image.Image]
-
-    def lists(self, split: Split) -> Split:
-        """Only the test part."""
-        return Split(split.test, [], split.test)
-
-    def change(self, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
-        """Shift the picture."""
-        return self.shift(picture, rng)
-
-    def select(self, cfg: Any, split: Split) -> Split:
-        """No few-shot sample: there is nothing to train on."""
-        return subsample_classes(split, cfg.DATASET.SUBSAMPLE_CLASSES)

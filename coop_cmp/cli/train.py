@@ -1,6 +1,6 @@
 """Train and test a method, with CoOp's command line.
 
-  coop-cmp train --trainer CoOp_CMP --dataset-config-file configs/datasets/digits.yaml \
+  coop-cmp train --trainer CoOp_CMP --dataset-config-file configs/datasets/digits.yaml \\
     --config-file configs/trainers/CoOp/glyph.yaml --output-dir out DATASET.NUM_SHOTS 4
 
 A configs/... file that is not in the current folder is taken from coop-cmp.

@@ -77,8 +77,11 @@ def read_file(cfg: CfgNode, path: str, option: str = "--config-file") -> dict[st
     try:
         tree = read_yaml(path)
     except FileNotFoundError:
-        names = [file.name for file in Path(path).parent.glob("*") if file.suffix in YAML]
-        raise UserError(f'{option}: no file "{path}"{closest(Path(path).name, names)}') from None
+        wrong = Path(path)
+        while not wrong.parent.is_dir():
+            wrong = wrong.parent
+        names = [f.name for f in wrong.parent.glob("*") if f.is_dir() or f.suffix in YAML]
+        raise UserError(f'{option}: no file "{path}"{closest(wrong.name, names)}') from None
     if not isinstance(tree, dict | None):
         raise UserError(f"{path}: expected nodes such as OPTIM, got a {type(tree).__name__}")
     return {key: read_value(cfg, key, value, path) for key, value in _walk(cfg, tree or {})}

@@ -52,10 +52,6 @@ def test_missing_images_are_counted_and_the_first_is_named(tmp_path: Path) -> No
     (folder / "images" / "beagle_t.jpg").unlink()
     with pytest.raises(UserError, match=r"2 images of the split are missing.*'pug_3.jpg'"):
         build("OxfordPets", tmp_path, NUM_SHOTS=1)
-
-
-def test_a_missing_image_folder_is_the_same_message(tmp_path: Path) -> None:
-    folder = pets(tmp_path)
     (folder / "images").rename(folder / "pictures")
     with pytest.raises(UserError, match="45 images of the split are missing"):
         build("OxfordPets", tmp_path)

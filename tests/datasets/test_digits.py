@@ -4,36 +4,24 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from dassl.config import get_cfg_default
 from PIL import Image
 from sklearn.datasets import load_digits
-from yacs.config import CfgNode
 
-from coop_cmp.datasets.digits import (
-    Digits,
-    DigitsBlur,
-    DigitsInvert,
-    DigitsNoise,
-    DigitsRotate,
-)
+from coop_cmp.datasets.digits import Digits, DigitsBlur, DigitsInvert, DigitsNoise, DigitsRotate
 from coop_cmp.datasets.drawn import is_complete
+from tests.datasets import trees
 
 SPLIT_FILE = "split_Digits.json"
 SHIFTED = (DigitsNoise, DigitsBlur, DigitsRotate, DigitsInvert)
 NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 
 
-def config(root: Path | str, shots: int = -1, subsample: str = "all") -> CfgNode:
-    cfg = get_cfg_default()
-    cfg.DATASET.NAME, cfg.DATASET.ROOT = "Digits", str(root)
-    cfg.DATASET.NUM_SHOTS, cfg.SEED = shots, 1
-    cfg.DATASET.SUBSAMPLE_CLASSES = subsample
-    cfg.freeze()
-    return cfg
+config = partial(trees.config, "Digits")
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +65,7 @@ def test_labels_and_pictures_are_those_of_scikit_learn(root: Path) -> None:
 
 @pytest.mark.parametrize("kind", SHIFTED)
 def test_a_shifted_set_has_the_test_pictures_in_the_same_order(root: Path, kind: type) -> None:
-    plain, shifted = Digits(config(root)).test, kind(config(root, shots=4)).test
+    plain, shifted = Digits(config(root)).test, kind(config(root, NUM_SHOTS=4)).test
     assert [number(d.impath) for d in plain] == [number(d.impath) for d in shifted]
     assert [d.label for d in plain] == [d.label for d in shifted]
     assert kind(config(root)).classnames == NAMES
@@ -148,27 +136,28 @@ def test_a_torn_folder_is_noticed_and_rebuilt(tmp_path: Path) -> None:
 def test_a_run_that_finishes_first_is_as_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain_change, folder = DigitsBlur.change, tmp_path / "digits_blur"
+    plain_draw, folder = DigitsBlur.draw, tmp_path / "digits_blur"
 
-    def change(self: DigitsBlur, picture: Image.Image, rng: np.random.Generator) -> Image.Image:
+    def draw(self: DigitsBlur, path: str, label: int) -> tuple[Image.Image, np.random.Generator]:
         if not folder.exists():  # the other run puts its folder in place while this one draws
-            monkeypatch.setattr(DigitsBlur, "change", plain_change)
+            monkeypatch.setattr(DigitsBlur, "draw", plain_draw)
             DigitsBlur(config(tmp_path))
             (folder / "by the other run").touch()
-        return plain_change(self, picture, rng)
+        return plain_draw(self, path, label)
 
-    monkeypatch.setattr(DigitsBlur, "change", change)
+    monkeypatch.setattr(DigitsBlur, "draw", draw)
     assert len(DigitsBlur(config(tmp_path)).test) == 1197
     assert (folder / "by the other run").exists()
     assert [f.name for f in tmp_path.iterdir()] == ["digits_blur"]
 
 
 def test_shots_and_base_classes_come_from_the_shared_rules(root: Path) -> None:
-    data = Digits(config(root, shots=8, subsample="new"))
+    data = Digits(config(root, NUM_SHOTS=8, SUBSAMPLE_CLASSES="new"))
     assert Counter(d.label for d in data.train_x) == dict.fromkeys(range(5), 8)
     assert Counter(d.label for d in data.val) == dict.fromkeys(range(5), 4)
     assert data.classnames == NAMES[5:]
-    assert {d.label for d in DigitsBlur(config(root, subsample="base")).test} == set(range(5))
+    base = DigitsBlur(config(root, SUBSAMPLE_CLASSES="base"))
+    assert {d.label for d in base.test} == set(range(5))
 
 
 def test_without_a_root_the_pictures_go_to_the_folder_data(

@@ -8,20 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dassl.config import get_cfg_default
 from PIL import Image, ImageFont
 
-from coop_cmp.config.resolve import extend_cfg
 from coop_cmp.datasets import glyphs
 from coop_cmp.datasets.glyphs import (
     CLASSES,
     LIGHT,
     TYPEFACES,
     Glyphs,
-    GlyphsBlur,
-    GlyphsInvert,
-    GlyphsNoise,
-    GlyphsRotate,
     background,
     draw_sign,
     faces,
@@ -30,6 +24,7 @@ from coop_cmp.datasets.glyphs import (
 )
 from coop_cmp.datasets.signs import ACCENTED, CYRILLIC, DIGITS, GREEK, LATIN, SIGNS, sign_name
 from coop_cmp.errors import UserError
+from tests.datasets.trees import build
 from tools.glyphclip import render
 
 
@@ -39,15 +34,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Glyphs]:
     with pytest.MonkeyPatch.context() as patch:
         for name, count in (("TRAIN", 2), ("VAL", 1), ("TEST", 4)):
             patch.setattr(glyphs, name, count)
-        yield Glyphs(config(tmp_path_factory.mktemp("data")))
-
-
-def config(root: Path, subsample: str = "all"):
-    cfg = get_cfg_default()
-    extend_cfg(cfg)
-    cfg.DATASET.NAME, cfg.DATASET.ROOT, cfg.SEED = "Glyphs", str(root), 1
-    cfg.DATASET.SUBSAMPLE_CLASSES = subsample
-    return cfg
+        yield build("Glyphs", tmp_path_factory.mktemp("data"))
 
 
 def test_the_parts_are_disjoint_and_balanced():
@@ -70,7 +57,8 @@ def test_classes_are_signs_that_glyphclip_knows_by_these_names(data):
 
 def test_base_and_new_classes_are_halves_of_all_kinds(data):
     root = Path(data.dataset_dir).parent
-    base, new = (Glyphs(config(root, part)).classnames for part in ("base", "new"))
+    halves = [build("Glyphs", root, SUBSAMPLE_CLASSES=part) for part in ("base", "new")]
+    base, new = (half.classnames for half in halves)
     assert base + new == data.classnames
     assert len(base) == len(new) == 50
     for half in (CLASSES[:50], CLASSES[50:]):
@@ -118,16 +106,15 @@ def test_light_rises_evenly_from_one_side_to_the_other():
         assert np.allclose(np.diff(page, 2, axis=1), 0)
 
 
-@pytest.mark.parametrize("kind", [GlyphsNoise, GlyphsBlur, GlyphsRotate, GlyphsInvert])
+@pytest.mark.parametrize("kind", ["GlyphsNoise", "GlyphsBlur", "GlyphsRotate", "GlyphsInvert"])
 def test_a_shifted_set_has_the_test_pictures_in_the_same_order(data, kind):
-    root = Path(data.dataset_dir).parent
-    shifted = kind(config(root))
+    shifted = build(kind, Path(data.dataset_dir).parent)
     assert [d.label for d in shifted.test] == [d.label for d in data.test]
     names = [[Path(d.impath).parts[-2:] for d in x.test] for x in (data, shifted)]
     assert names[0] == names[1]
     first, second = (np.asarray(Image.open(x.test[0].impath)) for x in (data, shifted))
     assert np.abs(first.astype(float) - second).mean() > 2
-    if kind is GlyphsInvert:
+    if kind == "GlyphsInvert":
         assert np.array_equal(second, 255 - first)
 
 

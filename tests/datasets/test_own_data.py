@@ -17,6 +17,7 @@ from coop_cmp.errors import UserError
 from coop_cmp.runs import load
 from tests.commands import command
 from tests.conftest import ROOT
+from tests.datasets.trees import build
 
 datasets_command = command("datasets")
 main = command("sweep")
@@ -79,25 +80,35 @@ def test_a_template_without_a_place_for_the_name_is_refused_and_not_kept(images,
     assert settings(tmp_path / "out")["TEMPLATE"] == "a drawing of a {}."
 
 
+def own_set(folder: Path) -> ImageFolder:
+    return build("ImageFolder", folder, ALLOW_NEW_SPLIT=True)
+
+
 def test_an_image_that_is_gone_is_told_with_the_file_that_lists_it(images):
-    given = {"DATASET.NAME": "ImageFolder", "DATASET.ROOT": str(images), "SEED": 1}
-    cfg = resolve(ROOT, {}, {**given, "DATASET.ALLOW_NEW_SPLIT": True}, {})
-    ImageFolder(cfg)
+    own_set(images)
     (images / "maine_coon/0.PNG").unlink()
     with pytest.raises(UserError, match=r"maine_coon/0.PNG.*without .*split.json .* split anew"):
-        ImageFolder(cfg)
+        own_set(images)
 
 
 def test_a_folder_that_cannot_be_trained_on_is_refused_before_any_run(images, tmp_path):
-    for file in (images / "maine_coon").iterdir():
+    files = list((images / "maine_coon").iterdir())
+    files[0].unlink()
+    with pytest.raises(UserError, match="maine_coon: only 3 images, too few for a split"):
+        add(images, tmp_path / "out")
+    for file in files[1:]:
         file.unlink()
-    with pytest.raises(UserError, match="maine_coon: no images"):
+    with pytest.raises(UserError, match=r"empty class: no image in .*maine_coon"):
         add(images, tmp_path / "out")
     (images / "train").mkdir()
     with pytest.raises(UserError, match="train/ alone"):
         add(images, tmp_path / "out")
     (images / "test").mkdir()
-    with pytest.raises(UserError, match="expected a folder for each class"):
+    with pytest.raises(UserError, match=r"no class folders in .*train"):
+        add(images, tmp_path / "out")
+    for part in ("train", "test"):
+        shutil.copytree(images / "maine_coon mix", images / part / "mix")
+    with pytest.raises(UserError, match="expected two classes or more, found 'mix' alone"):
         add(images, tmp_path / "out")
 
 
@@ -140,11 +151,6 @@ def test_the_check_takes_a_folder(images, capsys):
     (images / "maine_coon/2.PNG").write_bytes(b"no image")
     assert datasets_command(["check", str(images), "--full"]) == 1
     assert "1 of 8 opened images are unreadable" in capsys.readouterr().out
-
-
-def own_set(folder: Path) -> ImageFolder:
-    given = {"DATASET.NAME": "ImageFolder", "DATASET.ROOT": str(folder), "SEED": 1}
-    return ImageFolder(resolve(ROOT, {}, {**given, "DATASET.ALLOW_NEW_SPLIT": True}, {}))
 
 
 def test_other_images_or_another_split_are_another_data_set(images, tmp_path):

@@ -69,6 +69,8 @@ TRAINING = [
     Case("a config with a slip", "train",
          (*TRAIN, "--dataset-config-file", "configs/datasets/digit.yaml"),
          r'no file .*did you mean "digits\.yaml"'),
+    Case("a slip in a folder", "train", (*TRAIN, "--config-file", "configs/trainers/KgCop/a.yaml"),
+         r'no file .*did you mean "KgCoOp"'),
     Case("no data root", "train", (*TRAIN, "--root", "{tmp}/no", "DATASET.NAME", "OxfordPets"),
          r"no folder .*/no/oxford_pets", code=DATA_ERROR),
     Case("output under a file", "train", (*TRAIN, "--output-dir", "{tmp}/a/out"),
