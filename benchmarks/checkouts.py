@@ -52,7 +52,9 @@ CHECKOUTS = {  # repository, commit, folder of the script: trainers with argumen
     ("CHENGY12/PLOT", "728539f", "plot-coop"): ["PLOT"],
     ("CHENGY12/PLOT", "728539f", "plot-pp"): ["PLOTPP"],
     ("FushengHao/TAC", "914c306", ""): ["TAC"],
-    ("LeeGun4488/CoAPT", "238cab3", ""): ["CoOp_CoAPT"],
+    ("LeeGun4488/CoAPT", "238cab3", ""): [
+        "CoOp_CoAPT NUM_A 32 VOCAB gpt-L layer1 128 layer2 256 layer3 2048"
+    ],
     ("zhengli97/PromptKD", "ec244f7", ""): ["PromptKD"],
     ("AtsuMiyai/LoCoOp", "a311b39", ""): ["LoCoOp --topk 2"],
     ("saic-fi/Bayesian-Prompt-Learning", "8a73fff", ""): ["CoOp", "VPT"],

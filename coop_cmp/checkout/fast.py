@@ -129,6 +129,8 @@ class FastText:
                 features, gradients = differences(fast, own)
         except NotPackable:
             raise
+        except torch.OutOfMemoryError:
+            raise NotPackable("there is not enough memory to compute it both ways") from None
         except Exception as error:  # whatever it is, the encoder's own code may do without
             raise NotPackable(
                 f"its code ({place_of(error)}) needs the tokens after the end tokens, which --fast "

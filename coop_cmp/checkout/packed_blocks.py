@@ -31,17 +31,10 @@ class NotPackable(Exception):
 
 @dataclass(frozen=True)
 class Plan:
-    """Where the tokens of C classes go.
+    """Where the tokens of C classes go."""
 
-    Attributes:
-        packing: The packed sequence of T tokens; its token ids are places in [C * L].
-        own: Packed places [(S - P) * C] of the tokens after the prefix, position by position; 0
-            after a class's end token.
-        classes: C.
-    """
-
-    packing: Packing
-    own: Tensor
+    packing: Packing  # the packed sequence of T tokens; its token ids are places in [C * L]
+    own: Tensor  # [(S - P) * C], places of the tokens after the prefix; 0 after the end tokens
     classes: int
 
     def pack(self, x: Tensor) -> Tensor:
@@ -74,16 +67,11 @@ def plan(ends: tuple[int, ...], shared: int, length: int, device: torch.device) 
 
 
 class PackedPass:
-    """One pass through the blocks on packed tokens.
-
-    Args:
-        blocks: The blocks of a text tower.
-        plan: Where tokens go.
-        unpack_at: The first block that is known to treat classes differently.
-    """
+    """One pass through the blocks on packed tokens."""
 
     def __init__(self, blocks: Sequence[Any], plan: Plan, unpack_at: int) -> None:
-        self.blocks, self.plan, self.unpack_at = blocks, plan, unpack_at
+        self.blocks, self.plan = blocks, plan
+        self.unpack_at = unpack_at  # the first block that is known to treat classes differently
         self.batch_first = bool(blocks[0].attn.batch_first)
         self.packed = False
 

@@ -47,11 +47,11 @@ def plug(trainer_class: type[Any], register: bool = True, term: str = "CMP") -> 
 
     class Twin(trainer_class):
         def _term_scope(self, cfg: Any, *batches: Any) -> TermScope:
-            asked = {
+            needs: dict[str, Callable[[], Any]] = {
                 "zero_shot_logits": lambda: self.zero_shot_logits(*batches),
                 "text_features": lambda: self.text_features(),
             }
-            return scope_of(cfg, term, {need: asked[need] for need in TERMS[term].needs})
+            return scope_of(cfg, term, needs)
 
         def check_cfg(self, cfg: Any) -> None:
             super().check_cfg(cfg)
@@ -90,11 +90,7 @@ def twins(trainers: list[str]) -> dict[str, str]:
 
 
 def ensure_trainer(name: str) -> None:
-    """Make and register the trainer ``name`` if it is the twin of a registered one.
-
-    Raises:
-        UserError: there is no such trainer.
-    """
+    """Make and register the trainer ``name`` if it is the twin of a registered one."""
     from dassl.engine import TRAINER_REGISTRY
 
     known = TRAINER_REGISTRY.registered_names()
@@ -116,12 +112,8 @@ def add_term_config(cfg: Any, *terms: str) -> None:
         add_settings(cfg, f"TRAINER.{TERMS[term].node}")
 
 
-def scope_of(cfg: Any, term: str, needs: dict[str, Callable[[], Any]] | None = None) -> TermScope:
-    """Make the scope of a term with the settings of a config.
-
-    Raises:
-        UserError: a setting is missing or wrong.
-    """
+def scope_of(cfg: Any, term: str, needs: dict[str, Callable[[], Any]]) -> TermScope:
+    """Make the scope of a term with the settings of a config, which are checked."""
     node, found = f"TRAINER.{TERMS[term].node}", settings_of(cfg, term)
     for key in TERMS[term].settings:
         if key not in found:

@@ -70,13 +70,6 @@ def test_cross_entropy_carries_the_penalty_by_whatever_name_it_is_called(batch, 
     torch.testing.assert_close(grad, torch.autograd.grad(expected, logits)[0])
 
 
-def test_the_old_way_of_naming_a_reduction_is_honoured(batch):
-    with pytest.warns(UserWarning, match="deprecated"), CMPenalty(0.5):
-        loss = F.cross_entropy(*batch, size_average=False)
-    plain = F.cross_entropy(*batch, reduction="sum")
-    torch.testing.assert_close(loss, plain + 0.5 * cmp_loss(*batch, reduction="sum"))
-
-
 @pytest.mark.parametrize(
     "options",
     [
