@@ -39,7 +39,8 @@ from safetensors.torch import save_file
 from coop_cmp import cli
 from coop_cmp.cli import training
 from coop_cmp.clip import add_models
-from coop_cmp.runs import PREDICTIONS_FILE, RESULTS_FILE
+from coop_cmp.runs.outputs import PREDICTIONS_FILE
+from coop_cmp.runs.records import RESULTS_FILE
 
 BATCH = 100
 # Way: text encoder, feature store, prompts encoded again for every batch.

@@ -10,10 +10,17 @@ import numpy as np
 
 from coop_cmp.files import write_json
 from coop_cmp.metrics import Samples, calibration_report
-from coop_cmp.runs import Identity, Outcomes, write_outcomes, write_predictions, write_results
-from coop_cmp.runs.identity import RUN_FILE, Training
+from coop_cmp.runs.identity import RUN_FILE, Identity
+from coop_cmp.runs.outputs import (
+    Outcomes,
+    image_numbers,
+    images_digest,
+    labels_digest,
+    write_outcomes,
+    write_predictions,
+)
 from coop_cmp.runs.project import Project
-from coop_cmp.runs.records import REQUIRED_METRICS, image_numbers, images_digest, labels_digest
+from coop_cmp.runs.records import REQUIRED_METRICS, write_results
 from coop_cmp.runs.run import Run, is_zero_shot
 
 SETTINGS = {
@@ -35,12 +42,14 @@ def record_of(identity: Identity, **fields: Any) -> dict[str, Any]:
         "weights": {"name": "openai", "digest": "0"},
         "checkpoint": "0",
         "images": None,
+        "labels": "0",
         "sizes": {"classes": 2, "test": 100, "train": 80, "trainable": trainable},
         "seconds": {"total": 2.0, "test": 1.0},
         "machine": {"host": "here", "device": "cpu"},
         "versions": {"python": "3"},
         "commit": None,
         "fit": {},
+        "files": {},
         "notes": [],
         **fields,
     }
@@ -55,7 +64,7 @@ def write_run(
     labels: np.ndarray,
     classnames: Sequence[str],
     *,
-    training: Training | None = None,
+    training: Identity | None = None,
     names: Sequence[str] | None = None,
     text_features: np.ndarray | None = None,
     **fields: Any,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from coop_cmp.runs import Identity
+from coop_cmp.runs.identity import Identity
 from tests.made_runs import SETTINGS, write_run
 
 NASTY = "<img src=x onerror='window.harm=1'>\"</script><script>window.harm=2</script>🐍 & co"

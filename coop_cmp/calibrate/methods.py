@@ -24,6 +24,12 @@ FITS: dict[str, Callable[..., Callable[[np.ndarray], np.ndarray]]] = {
     "histogram": fit_histogram,
 }
 CALIBRATORS = ("temperature", *FITS, *LABEL_FREE)
+OF_TRAINING = (
+    "a model is right on nearly all images it was trained on, so the best temperature there runs "
+    "to 0 and every other calibrator to certainty; use val (the few-shot validation images) or "
+    "crossfit (shots held out in turn)"
+)
+SAME_IMAGES = "a test of ZeroshotCLIP on the same images"
 
 
 @dataclass(frozen=True)
@@ -75,19 +81,14 @@ def calibrate(method: str, run: StoredRun, sources: Sources) -> Calibrated:
             "would be fitted on; temperature, SaLS and DAC can be used there"
         )
     fitted = FITS[method](logits, labels)
-    notes = (f"{method} fitted on {len(labels)} labels",)
-    return Calibrated(fitted, name, kind, len(labels), notes=notes)
+    return Calibrated(fitted, name, kind, f"{method} fitted on {len(labels)} labels")
 
 
 def find_labels(run: StoredRun, sources: Sources) -> list[StoredRun]:
     """The runs whose labels may be fitted on."""
     kind = sources.labels
     if kind == "train":
-        raise UserError(
-            "--labels train: a model is right on nearly all images it was trained on, so the best "
-            "temperature there runs to 0 and every other calibrator to certainty; use val (the "
-            "few-shot validation images) or crossfit (shots held out in turn)"
-        )
+        raise UserError(f"--labels train: {OF_TRAINING}")
     if kind == "crossfit":
         return _folds(run, sources.archive)
     if kind not in ("val", "map"):
@@ -106,7 +107,7 @@ def find_labels(run: StoredRun, sources: Sources) -> list[StoredRun]:
 def refuse_as_source(source: StoredRun, run: StoredRun) -> None:
     """Refuse labels that must not be fitted on: of training images, or of those under test."""
     if source.split == "train":
-        find_labels(run, Sources(Archive(run.folder), "train"))
+        raise UserError(f"{source.folder}: {OF_TRAINING}")
     if source.split != "val":
         raise UserError(
             f"{source.folder}: a test on the {source.split} part; its labels are for testing, fit "
@@ -146,19 +147,17 @@ def _scaled(found: Temperature, name: str, source: str) -> Calibrated:
     note = f"T = {found.value:.4g}"
     if found.labels:
         note += f", standard error {found.error:.1%} of it, from {found.labels} labels"
-    return Calibrated(found, name, source, found.labels, numbers, (note,))
+    return Calibrated(found, name, source, note, numbers)
 
 
 def _sals(run: StoredRun, sources: Sources) -> Calibrated:
-    zero_shot = sources.zero_shot or _one(
-        sources.archive.zero_shot(run), run, sources, "a test of ZeroshotCLIP on the same images"
-    )
+    zero_shot = sources.zero_shot or _one(sources.archive.zero_shot(run), run, sources, SAME_IMAGES)
     if zero_shot.record["images"] != run.record["images"] or not np.array_equal(
         zero_shot.predictions.labels, run.predictions.labels
     ):
         raise UserError(f"{zero_shot.folder}: other images than those of {run.folder}")
-    notes = ("scaled to the range of zero-shot logits",)
-    return Calibrated(scale_to_zero_shot, "sals", "none", notes=notes, zero_shot=zero_shot)
+    note = "scaled to the range of zero-shot logits"
+    return Calibrated(scale_to_zero_shot, "sals", "none", note, zero_shot=zero_shot)
 
 
 def _dac(run: StoredRun, sources: Sources) -> Calibrated:
@@ -169,19 +168,13 @@ def _dac(run: StoredRun, sources: Sources) -> Calibrated:
         )
     archive = sources.archive
     base = _one(archive.training(run), run, sources, "the training on the base classes")
-    zero_shot = sources.zero_shot or _one(
-        archive.zero_shot(run), run, sources, "a test of ZeroshotCLIP on the same images"
-    )
+    zero_shot = sources.zero_shot or _one(archive.zero_shot(run), run, sources, SAME_IMAGES)
     zero_shot_base = _one(
         archive.zero_shot(run, "base"), run, sources, "a test of ZeroshotCLIP on the base classes"
     )
-    tuned, plain, tuned_base, plain_base = (
-        _text_features(r) for r in (run, zero_shot, base, zero_shot_base)
-    )
-    factors = class_factors(tuned, plain, tuned_base, plain_base)
-    notes = (f"mean factor {factors.mean():.3f}",)
-    numbers = {"dac_factor": float(factors.mean())}
-    return Calibrated(DAC(factors), "dac", "none", 0, numbers, notes)
+    factors = class_factors(*map(_text_features, (run, zero_shot, base, zero_shot_base)))
+    mean = float(factors.mean())
+    return Calibrated(DAC(factors), "dac", "none", f"mean factor {mean:.3f}", {"dac_factor": mean})
 
 
 def _text_features(run: StoredRun) -> np.ndarray:

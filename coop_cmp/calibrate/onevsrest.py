@@ -14,6 +14,7 @@ from scipy.special import softmax
 from coop_cmp.calibrate.checks import check_logits, check_values, same_classes
 from coop_cmp.errors import UserError
 
+N_BINS = 10
 SMALLEST = 1e-12  # a probability of 0 has no logarithm
 
 
@@ -56,39 +57,25 @@ class Isotonic:
         return _logarithms(before, np.stack([np.interp(*curve) for curve in curves], axis=1))
 
 
-def fit_histogram(logits: np.ndarray, labels: np.ndarray, n_bins: int = 10) -> Histogram:
-    """Histogram binning: in each of some equal bins, the share of the class among its samples.
+def fit_histogram(logits: np.ndarray, labels: np.ndarray) -> Histogram:
+    """Histogram binning: in each of ten equal bins, the share of the class among its samples.
 
-    A bin without samples keeps the probabilities that fall into it.
-
-    Args:
-        logits: Shape [N, C].
-        labels: Shape [N].
-        n_bins: Of equal width, [low, high), the last one closed.
+    Bins are [low, high), the last one closed; one without samples keeps the probabilities that
+    fall into it.
     """
-    if isinstance(n_bins, bool) or not isinstance(n_bins, int) or n_bins < 1:
-        raise UserError(f"n_bins must be a whole number from 1, got {n_bins!r}")
     logits, labels = check_logits(logits, labels)
-    bins = _bin(softmax(logits, axis=1), n_bins)
-    shares = np.full((logits.shape[1], n_bins), np.nan)
+    bins = _bin(softmax(logits, axis=1), N_BINS)
+    shares = np.full((logits.shape[1], N_BINS), np.nan)
     for k, row in enumerate(shares):
-        counts = np.bincount(bins[:, k], minlength=n_bins)
-        hits = np.bincount(bins[:, k], labels == k, n_bins)
+        counts = np.bincount(bins[:, k], minlength=N_BINS)
+        hits = np.bincount(bins[:, k], labels == k, N_BINS)
         np.divide(hits, counts, out=row, where=counts > 0)
     return Histogram(shares, len(labels))
 
 
 def fit_isotonic(logits: np.ndarray, labels: np.ndarray) -> Isotonic:
-    """Isotonic regression: the best curve that never falls, by scikit-learn.
-
-    Args:
-        logits: Shape [N, C].
-        labels: Shape [N].
-    """
-    try:
-        from sklearn.isotonic import IsotonicRegression
-    except ImportError as error:
-        raise UserError("isotonic needs scikit-learn: pip install scikit-learn") from error
+    """Isotonic regression: the best curve that never falls, by scikit-learn."""
+    from sklearn.isotonic import IsotonicRegression  # slow to load
 
     logits, labels = check_logits(logits, labels)
     curves = []

@@ -73,19 +73,22 @@ class Calibrated:
         calibrator: What was found.
         name: Of the calibrator, in the frame and in paths.
         source: Where its labels are from; "none" if it needs none.
-        labels: How many labels it took.
-        numbers: What it found, such as a temperature.
-        notes: The same for people.
+        note: What it found, for people.
+        numbers: The same by name, such as a temperature.
         zero_shot: The test of zero-shot CLIP that it takes logits of.
     """
 
     calibrator: Calibrator
     name: str
     source: str
-    labels: int = 0
+    note: str
     numbers: Mapping[str, float] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
     zero_shot: StoredRun | None = None
+
+    @property
+    def labels(self) -> int:
+        """How many labels it took."""
+        return getattr(self.calibrator, "labels", 0)
 
 
 def store_calibrated(
@@ -111,30 +114,25 @@ def store_calibrated(
     logits = result.calibrator(*needed).astype(np.float32)
     samples = Samples(logits, run.predictions.labels, from_logits=True)
     claim(folder, identity, redo)
-    write_calibrator(folder, _for_run(run, result))
-    record = {
-        **{key: value for key, value in run.record.items() if key not in ("schema", "seconds")},
-        **identity.as_record(),
-        "metrics": {**measure(samples, None, *run.bins), **result.numbers},
-        "sizes": {**run.record["sizes"], "labels": result.labels},
-        "notes": [*run.record["notes"], *result.notes],
-    }
+    by_class = result.zero_shot is None and not isinstance(result.calibrator, Temperature)
     names, images = run.predictions.classnames, run.outcomes.images
-    return folder, store(folder, record, samples, names, images)
-
-
-def _for_run(run: StoredRun, result: Calibrated) -> StoredCalibrator:
-    """The calibrator with all that says which model it is for."""
-    other = result.zero_shot
-    by_class = other is None and not isinstance(result.calibrator, Temperature)
-    return StoredCalibrator(
+    stored = StoredCalibrator(
         result.calibrator,
         run.identity,
         run.record["checkpoint"],
-        run.predictions.classnames if by_class else None,
-        other.identity if other else None,
-        other.record["weights"].get("digest") if other else None,
+        names if by_class else None,
+        result.zero_shot and result.zero_shot.identity,
+        result.zero_shot and result.zero_shot.record["weights"].get("digest"),
     )
+    write_calibrator(folder, stored)
+    record = {
+        **{key: value for key, value in run.record.items() if key != "seconds"},
+        **identity.as_record(),
+        "metrics": {**measure(samples, None, *run.bins), **result.numbers},
+        "sizes": {**run.record["sizes"], "labels": result.labels},
+        "notes": [*run.record["notes"], result.note],
+    }
+    return folder, store(folder, record, samples, names, images)
 
 
 def in_a_sweep(folder: Path) -> bool:

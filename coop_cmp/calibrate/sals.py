@@ -12,11 +12,7 @@ def scale_to_zero_shot(logits: np.ndarray, zero_shot_logits: np.ndarray) -> np.n
     """Each sample's logits, stretched to the range of its zero-shot logits; no labels are needed.
 
     ``(z - min z) / (max z - min z) * (max z0 - min z0) + min z0``: a temperature for each sample,
-    so what is predicted does not change. Equal logits of a sample stay equal.
-
-    Args:
-        logits: Shape [N, C].
-        zero_shot_logits: Of the same images, shape [N, C].
+    so what is predicted does not change. Equal logits of a sample stay equal. Both are [N, C].
     """
     logits = np.asarray(logits, dtype=np.float64)
     zero_shot_logits = np.asarray(zero_shot_logits, dtype=np.float64)

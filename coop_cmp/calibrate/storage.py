@@ -58,7 +58,7 @@ class StoredCalibrator:
         """Refuse a trained model other than the one that was calibrated."""
         if self.run.training is None and (words := self.run.differences(identity)):
             raise UserError(f"the calibrator calibrates another run ({words[0]})")
-        if self.run.training not in (None, identity.as_training()):
+        if self.run.training and (self.run.training, self.run.epoch) != (identity, None):
             raise UserError("the calibrator calibrates the test of another run")
         if self.checkpoint != checkpoint:
             raise UserError(

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
             f"{name} {100 * before[key]:.2f} -> {100 * after[key]:.2f}"
             for key, name in (("accuracy", "accuracy"), ("ece", "ECE"))
         )
-        print(f"{place}: {changes}; {'; '.join(result.notes)}")
+        print(f"{place}: {changes}; {result.note}")
     return 0
 
 

@@ -13,7 +13,7 @@ from coop_cmp.cli.training import setup_cfg
 from coop_cmp.errors import UserError
 from coop_cmp.predict.trainer import quiet
 from coop_cmp.runs.identity import read_command
-from coop_cmp.runs.records import image_numbers
+from coop_cmp.runs.outputs import image_numbers
 from coop_cmp.runs.stored import StoredRun
 
 

@@ -21,7 +21,8 @@ from coop_cmp.metrics.panel import measure
 from coop_cmp.metrics.records import METRICS, check_keys
 from coop_cmp.metrics.resample import Interval, bootstrap
 from coop_cmp.metrics.samples import Samples
-from coop_cmp.runs.records import PREDICTIONS_FILE, RESULTS_FILE, read_npz
+from coop_cmp.runs.outputs import PREDICTIONS_FILE, read_npz
+from coop_cmp.runs.records import RESULTS_FILE
 from coop_cmp.runs.stored import StoredRun
 
 SCORE_NAMES = {"logits": "logits", "probs": "probs", "probabilities": "probs"}

@@ -24,7 +24,7 @@ from coop_cmp.devices import choose_device, use_one_thread
 from coop_cmp.errors import UserError, closest
 from coop_cmp.losses.names import split_trainer
 from coop_cmp.runs.identity import (
-    Training,
+    Identity,
     canonical,
     claimed,
     flatten,
@@ -110,7 +110,7 @@ def print_args(args: argparse.Namespace, cfg: CfgNode) -> None:
     print(f"************\n** Config **\n************\n{cfg}")
 
 
-def evaluated(args: argparse.Namespace, cfg: CfgNode) -> Training | None:
+def evaluated(args: argparse.Namespace, cfg: CfgNode) -> Identity | None:
     """Return the run that is tested; None for a training, or a run of another codebase."""
     found = read_identity(args.model_dir) if args.eval_only and args.model_dir else None
     if found is None:
@@ -123,14 +123,15 @@ def evaluated(args: argparse.Namespace, cfg: CfgNode) -> Training | None:
                 f'"{args.model_dir}" was trained with {key} {trained}, not {given.get(key)}: give '
                 "the same, or its results would stand under another name"
             )
-    return found.as_training(args.load_epoch)
+    return found
 
 
 def train_or_test(args: argparse.Namespace) -> int:
     """Run the command with its arguments and return the exit code."""
     add_models(CONFIGS / "models")
     cfg = setup_cfg(args)
-    identity = identify(cfg, evaluated(args, cfg))
+    training = evaluated(args, cfg)
+    identity = identify(cfg, training, args.load_epoch if training else None)
     for key in pairs(args.opts):
         if key.startswith("TRAINER.") and key not in identity.settings:
             print(f"Note that {cfg.TRAINER.NAME} does not use {key}")

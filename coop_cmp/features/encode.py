@@ -50,39 +50,22 @@ class ImageEncoder:
         """Compute features [N, E] in single precision of some images, or of all, in order.
 
         The random generators are left as they were. Features leave their device at the end, all at
-        once: a GPU need not wait while the next images are loaded.
+        once: a GPU need not wait while the next images are loaded. Every half minute a line
+        tells how far it is.
         """
         if rows is not None:
             self.rows[:] = rows  # which the loader has
-        progress = Progress(len(self.rows))
-        features = []
+        features: list[Tensor] = []
+        done, total = 0, len(self.rows)
+        start = last = time.monotonic()
         with torch.no_grad(), kept_generators():
             for batch in self.loader:
                 features.append(self.encode_image(batch).float())
-                progress.add(len(batch))
+                done, now = done + len(batch), time.monotonic()
+                if now - last >= SILENCE and done < total:
+                    left, last = (now - start) * (total - done) / done, now
+                    print(f"encoded {done} of {total} images, about {left:.0f} s left", flush=True)
             return torch.cat(features).cpu()
-
-
-class Progress:
-    """Prints how far long work is, and an estimate of what is left, every half minute.
-
-    Args:
-        total: How many images there are.
-    """
-
-    def __init__(self, total: int) -> None:
-        self.total, self.done = total, 0
-        self.start = self.last = time.monotonic()
-
-    def add(self, images: int) -> None:
-        """Count images that are done."""
-        self.done += images
-        now = time.monotonic()
-        if now - self.last < SILENCE or self.done >= self.total:
-            return
-        self.last = now
-        left = (now - self.start) * (self.total - self.done) / self.done
-        print(f"encoded {self.done} of {self.total} images, about {left:.0f} s left", flush=True)
 
 
 def _images(items: Sequence[Batch]) -> Tensor:

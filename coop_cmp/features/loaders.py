@@ -72,14 +72,10 @@ def feature_loader(
         StoredFeatures(features, source.data_source),
         None,
         sampler=loader.batch_sampler,
-        collate_fn=_unchanged,
+        collate_fn=lambda batch: batch,
         pin_memory=loader.pin_memory,
         generator=loader.generator,
     )
-
-
-def _unchanged(batch: Any) -> Any:
-    return batch
 
 
 class FeatureLoaders:
@@ -180,8 +176,7 @@ class FeatureLoaders:
             items: The images.
             transform: Of an image.
             batch_size: Images encoded at once.
-            views: Numbers that random views depend on.
-            per_image: How many views an image has.
+            views: Numbers that random views depend on, ``per_image`` of each image.
             wait: Whether to wait for another run that makes them.
         """
         store = self.views_store if views else self.store

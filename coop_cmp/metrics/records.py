@@ -56,8 +56,9 @@ class Metric:
 
     def values(self, weighted: Weighted) -> Tensor:
         """Compute it for each of B weightings [B]; NaN where it is undefined."""
-        undefined = self.undefined(weighted.samples)
-        return weighted.size * math.nan if undefined else self.function(weighted)
+        if self.undefined(weighted.samples):
+            return weighted.size * math.nan
+        return self.function(weighted)
 
     def undefined(self, samples: Samples) -> bool:
         """Whether it is undefined for samples because their probabilities do not sum to 1."""
@@ -123,6 +124,7 @@ def shown_in(place: Literal["log", "table"]) -> list[Metric]:
 
 
 _quiet = partial(Metric, shown=())
+_slow = partial(_quiet, all_probabilities=True, on_request=True)
 for _metric in (
     Metric(
         "accuracy",
@@ -262,28 +264,22 @@ for _metric in (
         bounds=(0.0, math.inf),
         all_probabilities=True,
     ),
-    _quiet(
+    _slow(
         "classwise_ece",
         lambda w: w.classwise_ece(),
         "Mean over classes of the calibration error of their probabilities.",
         "classwise ECE",
-        all_probabilities=True,
-        on_request=True,
     ),
-    _quiet(
+    _slow(
         "ace_nixon",
         lambda w: w.range_error(),
         "Adaptive calibration error over all classes (Nixon et al.).",
-        all_probabilities=True,
-        on_request=True,
     ),
-    _quiet(
+    _slow(
         "tace",
         lambda w: w.range_error(TACE_THRESHOLD),
         "The same, of probabilities of at least 0.001.",
         "TACE",
-        all_probabilities=True,
-        on_request=True,
     ),
 ):
     register(_metric)

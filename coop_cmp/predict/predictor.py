@@ -21,12 +21,8 @@ from coop_cmp.errors import UserError
 from coop_cmp.predict.selective import Threshold, choose_threshold
 from coop_cmp.predict.trainer import logits_of, quiet, trainer_of
 from coop_cmp.runs.identity import CALIBRATOR, Identity, read_identity
-from coop_cmp.runs.records import (
-    PREDICTIONS_FILE,
-    RESULTS_FILE,
-    read_predictions,
-    read_results,
-)
+from coop_cmp.runs.outputs import PREDICTIONS_FILE, read_predictions
+from coop_cmp.runs.records import RESULTS_FILE, read_results
 
 
 @dataclass(frozen=True)
@@ -241,7 +237,7 @@ def _classes(
         return list(wanted or own or ())
     digest = None
     if (path := folder / RESULTS_FILE).exists():
-        digest = read_results(path).get("files", {}).get(PREDICTIONS_FILE)
+        digest = read_results(path)["files"].get(PREDICTIONS_FILE)
     return list(read_predictions(folder / PREDICTIONS_FILE, digest).classnames)
 
 

@@ -16,8 +16,8 @@ from coop_cmp.losses.names import TERMS
 from coop_cmp.metrics import Samples
 from coop_cmp.metrics.bins import Closed
 from coop_cmp.runs.frame import find_runs, is_setting, row_of
+from coop_cmp.runs.outputs import PREDICTIONS_FILE, Predictions
 from coop_cmp.runs.pairs import Baselines
-from coop_cmp.runs.records import PREDICTIONS_FILE, Predictions
 from coop_cmp.runs.run import DEFAULT_LAMBDA, shots_text
 from coop_cmp.runs.stored import StoredRun
 

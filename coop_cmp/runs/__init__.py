@@ -4,44 +4,9 @@
 searches and pages are views of it. ``coop-cmp results output --csv`` prints it.
 """
 
-from coop_cmp.runs.compare import Comparer, Difference, corrected, difference, holm
-from coop_cmp.runs.frame import load, make_frame
-from coop_cmp.runs.identity import Identity, claim, identify, read_identity
-from coop_cmp.runs.records import (
-    OUTCOMES_FILE,
-    PREDICTIONS_FILE,
-    RESULTS_FILE,
-    Outcomes,
-    Predictions,
-    read_outcomes,
-    read_predictions,
-    read_results,
-    write_outcomes,
-    write_predictions,
-    write_results,
-)
+from coop_cmp.runs.compare import Comparer
+from coop_cmp.runs.frame import load
+from coop_cmp.runs.outputs import read_outcomes, read_predictions
+from coop_cmp.runs.records import read_results
 
-__all__ = [
-    "OUTCOMES_FILE",
-    "PREDICTIONS_FILE",
-    "RESULTS_FILE",
-    "Comparer",
-    "Difference",
-    "Identity",
-    "Outcomes",
-    "Predictions",
-    "claim",
-    "corrected",
-    "difference",
-    "holm",
-    "identify",
-    "load",
-    "make_frame",
-    "read_identity",
-    "read_outcomes",
-    "read_predictions",
-    "read_results",
-    "write_outcomes",
-    "write_predictions",
-    "write_results",
-]
+__all__ = ["Comparer", "load", "read_outcomes", "read_predictions", "read_results"]

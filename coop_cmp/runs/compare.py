@@ -19,8 +19,7 @@ import numpy as np
 
 from coop_cmp.errors import UserError
 from coop_cmp.metrics.records import METRICS
-from coop_cmp.runs.records import OUTCOMES_FILE, PREDICTIONS_FILE
-from coop_cmp.runs.stored import StoredRun, bins_of
+from coop_cmp.runs.stored import StoredRun
 
 LEVEL = 0.95
 ROUNDING = 1e-12  # no difference, but for the order of sums
@@ -165,6 +164,10 @@ class OtherImages(UserError):
     """Two runs were not tested on the same images."""
 
 
+Row = Any
+Pair = tuple[Row, Row | None]
+
+
 @dataclass
 class Comparer:
     """Compares rows of the frame of results, and reads the outcomes of each run once.
@@ -177,8 +180,8 @@ class Comparer:
     _tested: dict[str, bytes] = field(default_factory=dict)
     _values: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
-    def compare(self, pairs: Sequence[tuple[Any, Any]], metric: str) -> Difference | None:
-        """The difference in a metric, of its mean over test sets if there are several.
+    def compare(self, pairs: Sequence[tuple[Row, Row]], metric: str) -> Difference | None:
+        """Compute the difference in a metric, of its mean over test sets if there are several.
 
         Args:
             pairs: Rows (B, A) of the frame, each pair of one seed and one test set.
@@ -190,52 +193,51 @@ class Comparer:
             OtherImages: A pair was not tested on the same images.
         """
         sets = len({b["test_set"] for b, _ in pairs})
-        by_seed: dict[int, list[tuple[Any, Any]]] = {}
-        for b, a in pairs:
-            by_seed.setdefault(b["seed"], []).append((b, a))
-        whole = [found for found in by_seed.values() if len(found) == sets]
-        if not whole:
-            return None
-        values = [float(np.mean([b[metric] - a[metric] for b, a in found])) for found in whole]
-        if not self.intervals:
-            return Difference(float(np.mean(values)), seeds=len(values))
-        shifts = np.array(
-            [np.mean([self._difference(b, a, metric) for b, a in found], axis=0) for found in whole]
-        )
-        fixed = not any(row["trainable"] for found in whole for pair in found for row in pair)
-        low, high = METRICS[metric].bounds
-        return _within(difference(values, shifts, fixed), low - high, high - low)
+        whole = [found for found in _by_seed(pairs) if len(found) == sets]
+        least, most = METRICS[metric].bounds
+        return self._mean(whole, metric, (least - most, most - least)) if whole else None
 
-    def value(self, rows: Sequence[Any], metric: str) -> Difference:
-        """The metric itself, its mean over seeds with the interval, as if compared with 0.
+    def value(self, rows: Sequence[Row], metric: str) -> Difference:
+        """Compute the metric itself, as if compared with 0.
 
         Args:
             rows: Rows of the frame that differ in their seed alone, or in their test set too: every
                 seed has the same sets, over which the mean is taken.
         """
-        seeds = {row["seed"]: [r for r in rows if r["seed"] == row["seed"]] for row in rows}
-        values = [float(np.mean([row[metric] for row in found])) for found in seeds.values()]
+        pairs = [(row, None) for row in rows]
+        return self._mean(_by_seed(pairs), metric, METRICS[metric].bounds)
+
+    def _mean(
+        self, by_seed: Sequence[Sequence[Pair]], metric: str, bounds: tuple[float, float]
+    ) -> Difference:
+        values = [
+            float(np.mean([b[metric] - (0 if a is None else a[metric]) for b, a in pairs]))
+            for pairs in by_seed
+        ]
         if not self.intervals:
             return Difference(float(np.mean(values)), seeds=len(values))
-        drawn = np.array(
-            [
-                np.mean([self._replicates(row, metric) for row in found], axis=0)
-                for found in seeds.values()
-            ]
+        shifts = np.array(
+            [np.mean([self._shift(*pair, metric) for pair in pairs], axis=0) for pairs in by_seed]
         )
-        fixed = not any(row["trainable"] for row in rows)
-        found = difference(values, drawn, fixed)
-        return _within(found, *METRICS[metric].bounds)
+        rows = [row for pairs in by_seed for pair in pairs for row in pair if row is not None]
+        found = difference(values, shifts, not any(row["trainable"] for row in rows))
+        if math.isnan(found.low):
+            return found
+        return replace(found, low=max(found.low, bounds[0]), high=min(found.high, bounds[1]))
 
-    def _difference(self, b: Any, a: Any, metric: str) -> np.ndarray:
-        ours, theirs = self._replicates(b, metric), self._replicates(a, metric)
+    def _shift(self, b: Row, a: Row | None, metric: str) -> np.ndarray:
+        """B minus A on resamples of the test images [R]."""
+        ours = self._replicates(b, metric)
+        if a is None:
+            return ours
+        theirs = self._replicates(a, metric)
         if self._tested[b["directory"]] != self._tested[a["directory"]]:
             raise OtherImages(
                 f"{b['directory']} and {a['directory']} were not tested on the same images"
             )
         return ours - theirs
 
-    def _replicates(self, row: Any, metric: str) -> np.ndarray:
+    def _replicates(self, row: Row, metric: str) -> np.ndarray:
         """A metric of a run on resamples of its test images, in the bins of the run [R].
 
         All that tables show is computed at once: what they ask next is then known.
@@ -244,20 +246,18 @@ class Comparer:
         if (folder, metric) not in self._values:
             from coop_cmp.metrics.resample import draws, resample  # torch is slow to load
 
-            digests = {name: row.get(f"files.{name}") for name in (OUTCOMES_FILE, PREDICTIONS_FILE)}
-            known = {name: value for name, value in digests.items() if isinstance(value, str)}
-            run = StoredRun.of(folder, {"files": known})
+            run = StoredRun.of(folder)
             images, labels = run.outcomes.images, run.outcomes.labels
             self._tested[folder] = hashlib.sha256(images.tobytes() + labels.tobytes()).digest()
             shown = [m.name for m in METRICS.values() if m.shown and not m.all_probabilities]
             names = list(dict.fromkeys([metric, *shown]))
-            samples, counts = run.samples_for(metric), draws(images)
-            for name, values in resample(samples, names, counts, *bins_of(row)).items():
-                self._values[folder, name] = values
+            found = resample(run.samples_for(metric), names, draws(images), *run.bins)
+            self._values |= {(folder, name): values for name, values in found.items()}
         return self._values[folder, metric]
 
 
-def _within(found: Difference, least: float, most: float) -> Difference:
-    """The same with its interval cut at the bounds of the metric."""
-    low, high = max(found.low, least), min(found.high, most)
-    return replace(found, low=low, high=high) if found.low == found.low else found
+def _by_seed(pairs: Iterable[Pair]) -> list[list[Pair]]:
+    found: dict[int, list[Pair]] = {}
+    for pair in pairs:
+        found.setdefault(pair[0]["seed"], []).append(pair)
+    return list(found.values())

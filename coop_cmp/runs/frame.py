@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coop_cmp.errors import UserError
 from coop_cmp.losses.names import TERMS, split_trainer
-from coop_cmp.runs.identity import dataset_of
 from coop_cmp.runs.notes import add_notes
 from coop_cmp.runs.records import RESULTS_FILE
 from coop_cmp.runs.stored import StoredRun
@@ -35,14 +34,6 @@ LABELS = (
 """The columns that name a run for people; the settings are further right."""
 
 
-def find_results(output: str | os.PathLike[str]) -> Iterator[Path]:
-    """Every results file below a directory, in the order of their names."""
-    for folder, subfolders, files in os.walk(output):
-        subfolders.sort()
-        if RESULTS_FILE in files:
-            yield Path(folder, RESULTS_FILE)
-
-
 def find_runs(
     output: str | os.PathLike[str], predictions: bool = False
 ) -> tuple[list[StoredRun], list[str]]:
@@ -58,7 +49,7 @@ def find_runs(
         raise UserError(f"{output}: there is no such directory")
     runs: list[StoredRun] = []
     problems: list[str] = []
-    for path in find_results(output):
+    for path in sorted(Path(output).rglob(RESULTS_FILE)):
         try:
             run = StoredRun.of(path.parent)
             run.check(predictions)
@@ -71,10 +62,9 @@ def find_runs(
 def load(output: str | os.PathLike[str]) -> pd.DataFrame:
     """Return all complete runs below a directory as a table.
 
-    One row per run, indexed by its path below the directory: labels (:data:`LABELS`), digests,
-    metrics as fractions, sizes, seconds, machine and versions (``seconds.total``), and every
-    setting by its key (``OPTIM.LR``). What could not be read is left out and named in
-    ``frame.attrs["problems"]``.
+    One row per run, indexed by its path below the directory: names for people, digests, metrics as
+    fractions, sizes, seconds, machine and versions (``seconds.total``), and every setting by its
+    key (``OPTIM.LR``). What could not be read is left out and named in ``frame.attrs["problems"]``.
 
     Raises:
         UserError: There is no such directory.
@@ -103,16 +93,16 @@ def make_frame(runs: Iterable[StoredRun]) -> pd.DataFrame:
 
 def row_of(run: StoredRun) -> dict[str, Any]:
     """Return a run as a flat row: names for people, digests, metrics, settings, circumstances."""
-    record, settings, training = run.record, run.settings, run.record["training"]
+    record, settings, identity = run.record, run.settings, run.identity
     method, term = split_trainer(settings["TRAINER.NAME"])
     node = f"TRAINER.{TERMS[term].node}" if term else ""
     shots = settings.get("DATASET.NUM_SHOTS", -1)
     trainable = bool(record["sizes"].get("trainable", 1))
     weights, split = record["weights"].get("digest"), settings["TEST.SPLIT"]
-    tested = (record["images"], record.get("labels"))
+    tested = (record["images"], record["labels"]) if split == "test" else ""
     labels = {
-        "dataset": dataset_of(settings),
-        "trained_on": training["dataset"] if training else dataset_of(settings),
+        "dataset": identity.dataset,
+        "trained_on": (identity.training or identity).dataset,
         "trainer": settings["TRAINER.NAME"],
         "method": method,
         "term": term or "",
@@ -132,18 +122,14 @@ def row_of(run: StoredRun) -> dict[str, Any]:
         "directory": str(run.folder),
         # Runs of other weights are never averaged or paired. Nor are tests on other images averaged
         # (the few-shot validation images are drawn by the seed); a pair of them says so.
-        "group": f"{record['group']} {weights} {tested if split == 'test' else ''}",
-        "pair": f"{record['pair']} {weights} {tested[1]}",
-        "digest": record["digest"],
-        "checkpoint": record["checkpoint"],
-        "images": record["images"],
-        "labels": record.get("labels"),
-        "commit": record["commit"],
+        "group": f"{identity.group} {weights} {tested}",
+        "pair": f"{identity.pair} {weights} {record['labels']}",
+        **{key: record[key] for key in ("digest", "checkpoint", "images", "labels", "commit")},
         "notes": "; ".join(str(note).replace("; ", ", ") for note in record["notes"]),
         **run.metrics(),
     }
-    for part in ("weights", "sizes", "fit", "files", "seconds", "machine", "versions"):
-        found = record.get(part, {}).items()
+    for part in ("weights", "sizes", "fit", "seconds", "machine", "versions"):
+        found = record[part].items()
         row |= {f"{part}.{name}": value for name, value in found if not isinstance(value, dict)}
     return row | dict(settings)
 

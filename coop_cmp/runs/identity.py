@@ -13,8 +13,8 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,28 +26,7 @@ from coop_cmp.losses.names import TERMS, split_trainer
 RUN_FILE = "run.json"
 CALIBRATOR_FILE = "calibrator.safetensors"
 CALIBRATOR = "CALIBRATOR."  # how the keys of a post-hoc calibrator begin
-UNNAMED = {"DATASET.TITLE": "", "DATASET.CONTENT": "", "MODEL.SCORES": "softmax"}
-"""Settings that only some data sets and models have; left out where they have these values."""
 _MISSING = "(not set)"
-
-
-@dataclass(frozen=True)
-class Training:
-    """The run whose model an evaluation tests, as far as its directory tells.
-
-    Attributes:
-        dataset: The data set it was trained on, see :func:`dataset_of`.
-        digest: Of its settings.
-        group: The same without the seed.
-        pair: The same without seed, training-time term and calibrator.
-        epoch: The epoch that is tested, if not the last or best.
-    """
-
-    dataset: str
-    digest: str
-    group: str
-    pair: str
-    epoch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,10 +36,12 @@ class Identity:
     Attributes:
         settings: Values by key, such as ``OPTIM.LR``.
         training: For an evaluation the run that is evaluated; None for a run that learns itself.
+        epoch: Of that run, if not the last or best.
     """
 
     settings: Mapping[str, Any]
-    training: Training | None = None
+    training: Identity | None = None
+    epoch: int | None = None
 
     @cached_property
     def digest(self) -> str:
@@ -94,22 +75,22 @@ class Identity:
 
     def _digest(self, kind: str, settings: Mapping[str, Any]) -> str:
         of = self.training
-        tested = [of.dataset, getattr(of, kind), of.epoch] if of else None
+        tested = [of.dataset, getattr(of, kind), self.epoch] if of else None
         text = json.dumps([settings, tested], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def as_training(self, epoch: int | None = None) -> Training:
-        """What an evaluation of this run remembers of it."""
-        return Training(dataset_of(self.settings), self.digest, self.group, self.pair, epoch)
+    @property
+    def dataset(self) -> str:
+        """The name of the data set for people: that of a folder of one's own, or the registered."""
+        return self.settings.get("DATASET.TITLE") or self.settings["DATASET.NAME"]
 
     def as_record(self) -> dict[str, Any]:
         """As it stands in ``run.json`` and ``results.json``."""
         return {
             "settings": dict(self.settings),
-            "training": asdict(self.training) if self.training else None,
+            "training": self.training and self.training.as_record(),
+            "epoch": self.epoch,
             "digest": self.digest,
-            "group": self.group,
-            "pair": self.pair,
         }
 
     @classmethod
@@ -117,15 +98,15 @@ class Identity:
         """Read what :meth:`as_record` gave.
 
         Raises:
-            ValueError: It is not whole, or its digests are not those of its settings.
+            ValueError: It is not whole, or its digest is not that of its settings.
         """
         try:
-            training = Training(**record["training"]) if record["training"] else None
-            identity = cls(record["settings"], training)
-            whole = identity.as_record() == {key: record[key] for key in identity.as_record()}
-        except (KeyError, TypeError, AttributeError) as error:
+            training = record["training"] and cls.from_record(record["training"])
+            identity = cls(record["settings"], training, record["epoch"])
+            is_whole = identity.digest == record["digest"]
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"its identity is incomplete ({error})") from error
-        if not whole:
+        if not is_whole:
             raise ValueError("its settings are not those of its digest; they were changed by hand")
         return identity
 
@@ -137,14 +118,9 @@ class Identity:
             for key in keys
         ]
         words = [f"{key} is {was!r}, not {now!r}" for key, was, now in pairs if was != now]
-        if self.training != wanted.training:
+        if (self.training, self.epoch) != (wanted.training, wanted.epoch):
             words.append("it tests what another training has learned")
         return words
-
-
-def dataset_of(settings: Mapping[str, Any]) -> str:
-    """The name of a data set for people: that of a folder of one's own, or the registered one."""
-    return settings.get("DATASET.TITLE") or settings["DATASET.NAME"]
 
 
 def canonical(value: Any) -> Any:
@@ -156,41 +132,32 @@ def canonical(value: Any) -> Any:
     return value
 
 
-def identify(cfg: Mapping[str, Any], training: Training | None = None) -> Identity:
+def identify(
+    cfg: Mapping[str, Any], training: Identity | None = None, epoch: int | None = None
+) -> Identity:
     """Return the identity of a run with these settings, a tree or by key, with all defaults.
 
-    Of a trainer that is declared (see :mod:`coop_cmp.config`) the declared settings count,
-    without the nodes of other methods and terms; of one from elsewhere, all settings do.
+    Of a declared trainer (see :mod:`coop_cmp.config`) the declared settings count, without the
+    nodes of other methods and terms; of one from elsewhere, all settings do.
     """
     settings = flatten(cfg)
-    declared = _declared(*split_trainer(str(settings["TRAINER.NAME"])), len(SETTINGS))
-    keys = (key for key in settings if (not is_free(key) if declared is None else key in declared))
-    keys = (key for key in keys if key not in UNNAMED or settings[key] != UNNAMED[key])
-    return Identity({key: canonical(settings[key]) for key in keys}, training)
-
-
-@lru_cache
-def _declared(method: str, term: str | None, number: int) -> frozenset[str] | None:
-    """The settings that count for a method with a term; None for a method from elsewhere.
-
-    Args:
-        number: How many settings are declared so far, as more may come.
-    """
-    if method not in METHODS:
-        return None
-    nodes = {METHODS[method].node, TERMS[term].node if term else ""}
+    method, term = split_trainer(str(settings["TRAINER.NAME"]))
+    is_declared = method in METHODS
+    nodes = [METHODS[method].node, TERMS[term].node if term else ""] if is_declared else []
 
     def counts(key: str) -> bool:
         parts = key.split(".")
-        return parts[0] != "TRAINER" or len(parts) < 3 or parts[1] in nodes
+        is_of_another = parts[0] == "TRAINER" and len(parts) > 2 and parts[1] not in nodes
+        return not is_declared or (key in SETTINGS and not is_of_another)
 
-    return frozenset(key for key in SETTINGS if counts(key) and not is_free(key))
+    kept = {k: canonical(v) for k, v in settings.items() if counts(k) and not is_free(k)}
+    return Identity(kept, training, epoch)
 
 
 def calibrated(identity: Identity, calibrator: str, labels: str) -> Identity:
-    """The identity of a run whose predictions a calibrator has changed afterwards."""
+    """Return the identity of a run whose predictions a calibrator has changed afterwards."""
     own = {f"{CALIBRATOR}NAME": calibrator, f"{CALIBRATOR}SOURCE": labels}
-    return Identity({**identity.settings, **own}, identity.training)
+    return replace(identity, settings={**identity.settings, **own})
 
 
 def read_identity(directory: str | Path) -> Identity | None:

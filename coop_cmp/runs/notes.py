@@ -21,20 +21,13 @@ BELOW_ZERO_SHOT = "accuracy below that of zero-shot CLIP"
 
 @dataclass(frozen=True)
 class Note:
-    """A note on some runs.
-
-    Attributes:
-        text: What it says.
-        count: Of how many runs.
-        runs: Their names in the index of the frame.
-    """
+    """A note on some runs, which are named as in the index of the frame."""
 
     text: str
-    count: int
     runs: tuple[str, ...]
 
     def __str__(self) -> str:
-        where = self.runs[0] if self.count == 1 else f"{self.count} runs"
+        where = self.runs[0] if len(self.runs) == 1 else f"{len(self.runs)} runs"
         return f"{self.text} ({where})"
 
 
@@ -44,8 +37,8 @@ def notes(frame: pd.DataFrame) -> list[Note]:
     for name, texts in frame["notes"].items():
         for text in filter(None, texts.split("; ")):
             found.setdefault(text, []).append(str(name))
-    made = [Note(text, len(runs), tuple(runs)) for text, runs in found.items()]
-    return sorted(made, key=lambda note: -note.count)
+    made = [Note(text, tuple(runs)) for text, runs in found.items()]
+    return sorted(made, key=lambda note: -len(note.runs))
 
 
 def add_notes(rows: Sequence[dict[str, Any]]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from coop_cmp import CONFIGS
 from coop_cmp.config import METHODS
@@ -19,14 +19,14 @@ from coop_cmp.files import read_yaml
 from coop_cmp.losses.names import TERMS, split_trainer, twin_of
 from coop_cmp.runs.frame import make_frame
 from coop_cmp.runs.identity import Identity, calibrated, identify, read_identity
-from coop_cmp.runs.records import OUTCOMES_FILE, RESULTS_FILE, read_results
+from coop_cmp.runs.outputs import OUTCOMES_FILE
+from coop_cmp.runs.records import RESULTS_FILE, read_results
 from coop_cmp.runs.run import Run
 from coop_cmp.runs.stored import StoredRun
 
 if TYPE_CHECKING:
     import pandas as pd
 
-T = TypeVar("T")
 OWN_CONFIG = "dataset.yaml"  # of a folder of one's own images, beside its runs
 
 
@@ -57,7 +57,7 @@ class Project:
     _records: dict[Path, tuple[Any, Any]] = field(default_factory=dict, compare=False, repr=False)
 
     def directory(self, run: Run) -> Path:
-        """The run's own directory."""
+        """Return the run's own directory."""
         return self.output / run.path
 
     @cached_property
@@ -70,7 +70,7 @@ class Project:
         return names
 
     def own_config(self, dataset: str) -> Path:
-        """The config of a folder of one's own images, beside its runs."""
+        """Where the config of a folder of one's own images is: beside its runs."""
         return self.output / dataset / OWN_CONFIG
 
     def dataset_config(self, dataset: str) -> Path:
@@ -153,8 +153,10 @@ class Project:
         return {**run.choices, "INPUT.SHARED_VIEWS": "True", **dict(run.options)}
 
     def shell_command(self, run: Run) -> str:
-        """The same call for a person to copy."""
-        return to_copy(self.command(run))
+        """The same call for a person to copy, which finds configs by their short names."""
+        place, ours = f"{CONFIGS.parent}{os.sep}", f"{CONFIGS}{os.sep}"
+        words = [w.removeprefix(place) if w.startswith(ours) else w for w in self.command(run)]
+        return shlex.join(["coop-cmp", *words])
 
     def identity(self, run: Run) -> Identity:
         """What the run is, by the config files as they are now."""
@@ -167,7 +169,7 @@ class Project:
             tuple((name, str(f), _signature(f)) for name, f in files.items() if f),
             tuple(self._options(run).items()),
         )
-        training = self.identity(run.training).as_training() if run.training else None
+        training = self.identity(run.training) if run.training else None
         return Identity({**found.settings, "SEED": run.seed}, training)
 
     def state(self, run: Run) -> State:
@@ -208,19 +210,12 @@ class Project:
         frame.attrs["reasons"] = {str(place): s.reason for place, s in states.items() if s.reason}
         return frame
 
-    def _read(self, path: Path, reader: Callable[[Path], T]) -> T:
+    def _read(self, path: Path, reader: Callable[[Path], Any]) -> Any:
         """What a file holds, read again only when the file has changed."""
         signature = _signature(path)
         if self._records.get(path, (None,))[0] != signature:
             self._records[path] = (signature, reader(path))
         return self._records[path][1]
-
-
-def to_copy(words: Iterable[str]) -> str:
-    """A call of ``coop-cmp`` for a person to copy, which finds configs by their short names."""
-    place = f"{CONFIGS.parent}{os.sep}"
-    short = (w.removeprefix(place) if w.startswith(f"{CONFIGS}{os.sep}") else w for w in words)
-    return shlex.join(["coop-cmp", *short])
 
 
 def _signature(file: Path) -> tuple[int, int, int] | None:

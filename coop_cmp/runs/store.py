@@ -12,18 +12,17 @@ import numpy as np
 from coop_cmp.metrics import Samples
 from coop_cmp.runs import circumstances
 from coop_cmp.runs.identity import identify, read_identity
-from coop_cmp.runs.records import (
+from coop_cmp.runs.outputs import (
     OUTCOMES_FILE,
     PREDICTIONS_FILE,
-    RESULTS_FILE,
     Outcomes,
     image_numbers,
     images_digest,
     labels_digest,
     write_outcomes,
     write_predictions,
-    write_results,
 )
+from coop_cmp.runs.records import RESULTS_FILE, write_results
 
 
 def store(
@@ -39,6 +38,7 @@ def store(
     Args:
         record: What it is and how it was made, with its metrics.
         samples: The test's logits and labels.
+        classnames: Of the C classes.
         images: The numbers of the images, uint64 [N].
         text_features: Of the classifier, where there is one for all images.
     """

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from coop_cmp.errors import UserError
 from coop_cmp.metrics.records import METRICS, shown_in
 from coop_cmp.runs.identity import Identity
-from coop_cmp.runs.records import (
+from coop_cmp.runs.outputs import (
     OUTCOMES_FILE,
     PREDICTIONS_FILE,
-    RESULTS_FILE,
     Outcomes,
     Predictions,
     read_outcomes,
     read_predictions,
-    read_results,
 )
+from coop_cmp.runs.records import RESULTS_FILE, read_results
 
 if TYPE_CHECKING:
     from coop_cmp.metrics import Samples
@@ -55,7 +54,7 @@ class StoredRun:
         """Its settings by key."""
         return self.record.get("settings", {})
 
-    @property
+    @cached_property
     def identity(self) -> Identity:
         """What it is."""
         return Identity.from_record(self.record)
@@ -68,23 +67,27 @@ class StoredRun:
     @property
     def trained(self) -> str:
         """The digest of the run that learned what is tested here: of another or of itself."""
-        training = self.record["training"]
-        return training["digest"] if training else self.record["digest"]
+        return (self.identity.training or self.identity).digest
 
     @property
     def bins(self) -> tuple[int, Literal["right", "left"]]:
-        """The number of bins and the closed end of its metrics."""
-        return bins_of(self.settings)
+        """The number of bins and the closed end of its metrics; other checkouts name none."""
+        closed = self.settings.get("TEST.BIN_CLOSED")
+        return self.settings.get("TEST.N_BINS", 10), "left" if closed == "left" else "right"
 
     @cached_property
     def predictions(self) -> Predictions:
         """Its logits and labels."""
-        return read_predictions(self.path, self._digest(self.path.name))
+        return read_predictions(self.path, self._digests.get(self.path.name))
 
     @cached_property
     def outcomes(self) -> Outcomes:
         """What it said about each image."""
-        return read_outcomes(self.folder / OUTCOMES_FILE, self._digest(OUTCOMES_FILE))
+        return read_outcomes(self.folder / OUTCOMES_FILE, self._digests.get(OUTCOMES_FILE))
+
+    @property
+    def _digests(self) -> Mapping[str, str]:
+        return self.record.get("files", {})
 
     def check(self, predictions: bool = False) -> None:
         """Refuse a run whose outcomes, if it has any, are not those that it left.
@@ -97,12 +100,9 @@ class StoredRun:
         """
         outcomes = self.folder / OUTCOMES_FILE
         if os.path.lexists(outcomes):
-            read_outcomes(outcomes, self._digest(OUTCOMES_FILE))
+            read_outcomes(outcomes, self._digests.get(OUTCOMES_FILE))
         if predictions:
-            read_predictions(self.path, self._digest(self.path.name))
-
-    def _digest(self, name: str) -> str | None:
-        return self.record.get("files", {}).get(name)
+            read_predictions(self.path, self._digests.get(self.path.name))
 
     @cached_property
     def samples(self) -> Samples:
@@ -133,13 +133,3 @@ class StoredRun:
     def shares(self, other: StoredRun, *keys: str) -> bool:
         """Whether these settings are the same in another run."""
         return all(self.settings.get(key) == other.settings.get(key) for key in keys)
-
-
-def bins_of(settings: Mapping[str, Any]) -> tuple[int, Literal["right", "left"]]:
-    """Return the number of bins and the closed end that settings name.
-
-    A row of a frame has NaN where a run, as of another checkout, has no such setting.
-    """
-    n_bins, closed = settings.get("TEST.N_BINS"), settings.get("TEST.BIN_CLOSED")
-    n_bins = 10 if n_bins is None or n_bins != n_bins else int(n_bins)
-    return n_bins, "left" if closed == "left" else "right"

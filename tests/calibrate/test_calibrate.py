@@ -47,9 +47,7 @@ class Output:
             {"DATASET.FOLD": "", **keys},
             *predictions,
             [f"{names} {k}" for k in range(logits.shape[1])],
-            training=StoredRun.of(self.folder(training)).identity.as_training()
-            if training
-            else None,
+            training=StoredRun.of(self.folder(training)).identity if training else None,
             names=[f"{part}{i}" for i in range(len(labels))],
             text_features=text,
             notes=["a note"],

@@ -16,7 +16,8 @@ import coop_cmp
 from coop_cmp.calibrate.methods import CALIBRATORS
 from coop_cmp.calibrate.storage import content_digest, read_calibrator
 from coop_cmp.errors import UserError
-from coop_cmp.runs import Identity, read_predictions
+from coop_cmp.runs import read_predictions
+from coop_cmp.runs.identity import Identity
 from tests.predict.test_predict import calibrated
 
 BASE, NEW = ["bird", "cat"], ["dog", "tree"]

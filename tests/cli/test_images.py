@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from coop_cmp.cli.images import ImageFiles
-from coop_cmp.runs.records import image_numbers
+from coop_cmp.runs.outputs import image_numbers
 from coop_cmp.runs.stored import StoredRun
 
 COMMAND = ["coop-cmp", "train", "--trainer", "CoOp", "--seed", "1", "--dataset-config-file"]

@@ -33,8 +33,7 @@ from coop_cmp.calibrate.storage import (
     write_calibrator,
 )
 from coop_cmp.errors import UserError, one_line
-from coop_cmp.runs import Identity
-from coop_cmp.runs.identity import CALIBRATOR_FILE
+from coop_cmp.runs.identity import CALIBRATOR_FILE, Identity
 from tests.faults.changes import VALUES, other_bytes, tries
 
 NAMES = ["bird", "cat", "Käfer"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from coop_cmp.metrics.panel import measure
 from coop_cmp.report.summary import summary
-from coop_cmp.runs import records
+from coop_cmp.runs import outputs, records
 from coop_cmp.runs.frame import find_runs, load
 from tests.faults.changes import other_bytes, other_trees, tries
 from tests.made_runs import write_run
@@ -107,14 +107,14 @@ def test_a_changed_file_changes_no_number(output: Path, kills: int) -> None:
     check_changes(output, 25 * kills)
 
 
-@pytest.mark.parametrize("check", ["_digest", "_checksum"])
+@pytest.mark.parametrize("check", ["content_digest", "_checksum"])
 def test_the_changes_find_a_check_that_is_missing(output: Path, monkeypatch, check: str) -> None:
     """Without the digest of the files, or that of the record, some change changes a number."""
     said: dict[str, Any] = {
-        "_digest": lambda content: Anything(),
+        "content_digest": lambda content: Anything(),
         "_checksum": lambda record: record.get("checksum"),
     }
-    monkeypatch.setattr(records, check, said[check])
+    monkeypatch.setattr(records if check == "_checksum" else outputs, check, said[check])
     with pytest.raises(AssertionError):
         check_changes(output, 400)
 

@@ -141,18 +141,6 @@ def test_nll_of_logits_is_exact_far_beyond_the_range_of_probabilities():
     assert math.isfinite(report["perplexity"])
 
 
-def test_ties_go_to_the_first_class_as_in_argmax():
-    probs = torch.full((4, 2), 0.5)
-    assert metrics.accuracy(probs, torch.tensor([0, 0, 0, 1])) == 0.75
-
-
-def test_the_weighted_maximum_never_exceeds_the_ece_and_the_maximum_never_falls_below():
-    for seed in range(20):
-        logits, labels = made(80, seed=seed)
-        report = calibration_report(logits, labels, from_logits=True)
-        assert report["weighted_mce"] <= report["ece"] <= report["mce"]
-
-
 @pytest.mark.parametrize("key", METRICS)
 def test_the_order_of_samples_and_classes_does_not_matter(key):
     logits, labels = made(120, 5)

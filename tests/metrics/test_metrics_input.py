@@ -13,9 +13,9 @@ import torch
 from coop_cmp import metrics
 from coop_cmp.cli.panel import load_samples
 from coop_cmp.errors import UserError
-from coop_cmp.metrics import METRICS, Samples, Weighted, bootstrap, calibration_report
+from coop_cmp.metrics import Samples, Weighted, bootstrap, calibration_report
 from coop_cmp.metrics.records import check_keys
-from coop_cmp.runs import write_predictions
+from coop_cmp.runs.outputs import write_predictions
 from tests.commands import command
 from tests.made_runs import write_run
 from tests.metrics.test_metrics import made
@@ -78,16 +78,6 @@ def test_one_class_is_always_right():
     assert math.isnan(report.pop("auroc"))
     ones = {"accuracy", "confidence", "perplexity", "sharpness"}
     assert report == {key: 1.0 if key in ones else 0.0 for key in report}
-
-
-def test_one_sample_has_its_own_gap():
-    report = calibration_report(
-        torch.tensor([[0.25, 0.75]]).double(), torch.tensor([0]), keys=METRICS
-    )
-    for key in ("ece", "mce", "weighted_mce", "ace", "rmsce", "average_ce", "ks", "classwise_ece"):
-        assert report[key] == 0.75, key
-    assert report["ace_nixon"] == 0.75
-    assert report["aurc"] == report["risk_at_80"] == 1.0
 
 
 def test_numpy_arrays_and_float16_probabilities_are_taken():
@@ -226,31 +216,23 @@ def test_probabilities_and_csv_files_of_others_are_read(tmp_path):
     ("name", "content", "kind", "message"),
     [
         ("a.csv", "label,a\n0,1\n", None, "--kind"),
-        ("a.csv", "a,b\n0,1\n", "probs", "column called label"),
         ("a.csv", "", "probs", "column called label"),
         ("a.csv", "label,a,b\n", "probs", "at least one sample"),
-        ("a.csv", "label,a,b\n0,0.5\n", "probs", "line 2"),
-        ("a.csv", "label,a,b\n0,0.5,x\n", "probs", "line 2"),
         ("a.csv", "label,a,b\n7,0.5,0.5\n", "probs", "a.csv: labels"),
         ("a.npz", "not an archive", None, "a.npz: not a readable npz"),
-        ("a.npz", None, None, "a.npz: cannot be read"),
     ],
 )
 def test_unreadable_files_are_named(tmp_path, capsys, name, content, kind, message):
     path = tmp_path / name
-    if content is not None:
-        path.write_text(content)
+    path.write_text(content)
     assert main([str(path), *(["--kind", kind] if kind else [])]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_an_npz_without_scores_or_with_pickles_is_refused(tmp_path):
+def test_an_npz_without_scores_is_refused(tmp_path):
     np.savez(tmp_path / "no.npz", labels=np.zeros(3))
     with pytest.raises(UserError, match="one array of scores"):
         load_samples(str(tmp_path / "no.npz"))
-    np.savez(tmp_path / "pickle.npz", logits=np.array([object()]), labels=np.zeros(1))
-    with pytest.raises(UserError, match="not a readable npz"):
-        load_samples(str(tmp_path / "pickle.npz"))
 
 
 def test_a_run_whose_predictions_changed_is_refused(tmp_path):

@@ -16,7 +16,7 @@ from scipy.special import softmax
 import coop_cmp
 from coop_cmp.errors import UserError
 from coop_cmp.predict.selective import Threshold, choose_threshold
-from coop_cmp.runs import write_results
+from coop_cmp.runs.records import write_results
 from tests.blocks import blocks
 from tests.commands import command
 from tests.conftest import ROOT

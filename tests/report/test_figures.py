@@ -22,7 +22,7 @@ from coop_cmp.metrics import Samples, calibration_report, reliability_bins
 from coop_cmp.report import figures, plots
 from coop_cmp.report.groups import Group, find_predictions, grouped, paired
 from coop_cmp.report.summary import mean_text
-from coop_cmp.runs import Predictions, write_predictions
+from coop_cmp.runs.outputs import Predictions, write_predictions
 from coop_cmp.runs.stored import StoredRun
 from tests.commands import command
 from tests.made_runs import SETTINGS, write_run

@@ -27,17 +27,11 @@ from coop_cmp.report.page.details import (
 from coop_cmp.report.page.missing import find_missing, last_words, missing_seeds
 from coop_cmp.report.page.records import mixtures, warnings
 from coop_cmp.report.page.rows import rows_of
-from coop_cmp.runs import (
-    Comparer,
-    Identity,
-    Predictions,
-    claim,
-    corrected,
-    load,
-    read_predictions,
-)
+from coop_cmp.runs import Comparer, load, read_predictions
+from coop_cmp.runs.compare import corrected
 from coop_cmp.runs.frame import find_runs
-from coop_cmp.runs.identity import read_command
+from coop_cmp.runs.identity import Identity, claim, read_command
+from coop_cmp.runs.outputs import Predictions
 from coop_cmp.runs.stored import StoredRun
 from tests.commands import command
 from tests.made_runs import SETTINGS

@@ -16,7 +16,7 @@ from coop_cmp.report.page.details import TEMPERATURES
 from coop_cmp.report.summary import mean_text
 from coop_cmp.runs import load, read_predictions
 from coop_cmp.runs.frame import find_runs
-from coop_cmp.runs.records import image_numbers
+from coop_cmp.runs.outputs import image_numbers
 from tests.page_runs import NASTY, store_many
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")

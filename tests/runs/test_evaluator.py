@@ -15,7 +15,7 @@ from coop_cmp.errors import UserError
 from coop_cmp.metrics import calibration_report
 from coop_cmp.metrics.records import METRICS
 from coop_cmp.runs import read_outcomes, read_predictions, read_results
-from coop_cmp.runs.records import image_numbers
+from coop_cmp.runs.outputs import image_numbers
 
 NAMES = {0: "zero", 1: "one", 2: "two", 3: "three"}
 

@@ -36,8 +36,8 @@ def test_notes_of_several_runs_are_one_with_a_count(project):
     names = [finished(project, replace(COOP, seed=s), 0.8, SHORT, "once; or so") for s in (1, 2)]
     finished(project, replace(COOP, seed=3), 0.8)
     assert notes(load(project.output)) == [
-        Note(SHORT, 2, tuple(names)),
-        Note("once, or so", 2, tuple(names)),
+        Note(SHORT, tuple(names)),
+        Note("once, or so", tuple(names)),
     ]
     assert summary(load(project.output)).count(f"Note: {SHORT} (2 runs)") == 1
 

@@ -11,18 +11,10 @@ import numpy as np
 import pytest
 
 from coop_cmp.errors import UserError
-from coop_cmp.runs import (
-    Identity,
-    Outcomes,
-    read_outcomes,
-    read_predictions,
-    read_results,
-    records,
-    write_outcomes,
-    write_predictions,
-    write_results,
-)
-from coop_cmp.runs.records import FIELDS, image_numbers
+from coop_cmp.runs import read_outcomes, read_predictions, read_results
+from coop_cmp.runs.identity import Identity
+from coop_cmp.runs.outputs import Outcomes, image_numbers, write_outcomes, write_predictions
+from coop_cmp.runs.records import FIELDS, write_results
 from tests.made_runs import record_of
 
 SETTINGS = {
@@ -40,7 +32,8 @@ RECORD = record_of(
 
 def stored(path, change):
     """Write a record, changed by hand as no function of ours would, and return its path."""
-    record = {"schema": 2, **copy.deepcopy(RECORD)}
+    write_results(path, RECORD)
+    record = json.loads(path.read_text())
     change(record)
     path.write_text(json.dumps(record))
     return path
@@ -65,8 +58,6 @@ def test_a_missing_field_is_named_with_the_path(tmp_path, field):
     ("change", "message"),
     [
         (lambda r: r.update(schema=3), "schema 3 is unknown"),
-        (lambda r: r.update(schema=1), "schema 1 does not tell the settings of its run"),
-        (lambda r: r.pop("schema"), "schema None is unknown"),
         (lambda r: r["metrics"].pop("ece"), r"metrics\.ece is missing"),
         (lambda r: r["seconds"].pop("total"), r"seconds\.total is missing"),
         (lambda r: r["metrics"].update(nll=10**400), "too large"),
@@ -81,7 +72,7 @@ def test_a_missing_field_is_named_with_the_path(tmp_path, field):
         (lambda r: r["seconds"].update(total=math.nan), r"seconds\.total is nan"),
         (lambda r: r["settings"].pop("SEED"), "the setting SEED is missing"),
         (lambda r: r["settings"].update(SEED=2), "were changed by hand"),
-        (lambda r: r.update(group="0"), "were changed by hand"),
+        (lambda r: r.update(digest="0"), "were changed by hand"),
         (lambda r: r.update(training={"dataset": "Digits"}), "identity is incomplete"),
         (lambda r: r.update(commit=True), "'commit' has the wrong type: True"),
         (lambda r: r.update(metrics=[]), "'metrics' has the wrong type"),
@@ -167,31 +158,11 @@ def test_outcomes_come_back_and_nothing_else_is_taken_for_them(tmp_path):
             read_outcomes(tmp_path / "broken.npz")
 
 
-READERS = [read_results, read_outcomes, read_predictions]
-
-
-@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize("read", [read_results, read_outcomes, read_predictions])
 def test_a_pipe_is_refused_instead_of_waited_for(tmp_path, read):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UserError, match=r"pipe: cannot be read \(not a regular file\)"):
         read(tmp_path / "pipe")
-
-
-@pytest.mark.parametrize("read", READERS[1:])
-def test_a_small_file_that_unpacks_to_a_large_one_is_refused_unread(tmp_path, monkeypatch, read):
-    monkeypatch.setattr(records, "SMALL", 10_000)
-    np.savez_compressed(tmp_path / "bomb.npz", labels=np.zeros(10**6))
-    monkeypatch.setattr(np, "load", None)
-    with pytest.raises(UserError, match=r"bomb\.npz: .* that unpack to 8,000,\d+"):
-        read(tmp_path / "bomb.npz")
-
-
-def test_a_changed_metric_is_noticed(tmp_path):
-    path = tmp_path / "results.json"
-    write_results(path, RECORD)
-    path.write_text(path.read_text().replace('"gap": 0.1', '"gap": 0.2'))
-    with pytest.raises(UserError, match=r"results\.json: its numbers are not those"):
-        read_results(path)
 
 
 @pytest.mark.parametrize(

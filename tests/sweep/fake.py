@@ -29,7 +29,7 @@ from pathlib import Path
 from coop_cmp.config.resolve import pairs
 from coop_cmp.errors import UserError
 from coop_cmp.runs.identity import Identity, claim
-from coop_cmp.runs.records import REQUIRED_METRICS
+from coop_cmp.runs.records import REQUIRED_METRICS, write_results
 def main():
     parser = argparse.ArgumentParser()
     for name in ("trainer", "backbone", "dataset-config-file", "config-file", "output-dir",
@@ -78,21 +78,27 @@ def main():
     if step == "nothing": return
     twin = args.trainer.endswith("_CMP")
     accuracy = 0.5 + args.seed / 100 + 0.1 * twin + 0.01 * ("TEST.SPLIT" in opts)
-    if step == "nan": accuracy = float("nan")
     model = Path(args.model_dir, "model.txt") if args.eval_only else out / "model.txt"
     if not args.eval_only: model.write_text(f"learned at call {calls}")
     results = {
-        "schema": 99 if step == "schema" else 2, **identity.as_record(),
+        **identity.as_record(),
         "weights": {"name": "none", "digest": "0"}, "checkpoint": model.read_text(),
-        "images": "val" if "TEST.SPLIT" in opts else "test",
+        "images": "val" if "TEST.SPLIT" in opts else "test", "labels": "0", "files": {},
         "metrics": {name: accuracy / (i + 1) for i, name in enumerate(REQUIRED_METRICS)},
         "sizes": {"classes": 10, "train": 80, "test": 40 if "TEST.SPLIT" in opts else 100,
                   "trainable": int(not args.trainer.startswith("Zeroshot"))},
         "seconds": {"total": 2.0, "test": 1.0}, "machine": {}, "versions": {}, "commit": None,
         "fit": {}, "notes": [],
     }
-    text = json.dumps(results)
-    (out / "results.json").write_text(text[:40] if step == "garbage" else text)
+    path = out / "results.json"
+    write_results(path, results)
+    text = path.read_text()
+    broken = {
+        "garbage": text[:40],
+        "nan": text.replace(f'"accuracy": {accuracy}', '"accuracy": NaN'),
+        "schema": text.replace('"schema": 2', '"schema": 99'),
+    }
+    path.write_text(broken.get(step, text))
     if step == "late crash": raise RuntimeError("the driver went away")
     if step == "late hang": time.sleep(60)
 

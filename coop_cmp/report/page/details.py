@@ -21,7 +21,7 @@ from coop_cmp.metrics.ranked import risk_coverage_curve
 from coop_cmp.metrics.samples import BLOCK_ELEMENTS
 from coop_cmp.metrics.weighted import width_bins
 from coop_cmp.report.groups import Group
-from coop_cmp.runs.records import Outcomes, Predictions
+from coop_cmp.runs.outputs import Outcomes, Predictions
 from coop_cmp.runs.stored import StoredRun
 
 TEMPERATURES = tuple(2 ** (step / 10) for step in range(-20, 21))
