@@ -114,15 +114,16 @@ def store_calibrated(
     logits = result.calibrator(*needed).astype(np.float32)
     samples = Samples(logits, run.predictions.labels, from_logits=True)
     claim(folder, identity, redo)
-    by_class = result.zero_shot is None and not isinstance(result.calibrator, Temperature)
+    other = result.zero_shot
+    by_class = other is None and not isinstance(result.calibrator, Temperature)
     names, images = run.predictions.classnames, run.outcomes.images
     stored = StoredCalibrator(
         result.calibrator,
         run.identity,
         run.record["checkpoint"],
         names if by_class else None,
-        result.zero_shot and result.zero_shot.identity,
-        result.zero_shot and result.zero_shot.record["weights"].get("digest"),
+        other.identity if other else None,
+        other.record["weights"].get("digest") if other else None,
     )
     write_calibrator(folder, stored)
     record = {

@@ -16,10 +16,10 @@ import coop_cmp
 from coop_cmp import cli
 from coop_cmp.errors import UserError
 from coop_cmp.report.summary import summary
-from coop_cmp.runs import write_results
 from coop_cmp.runs.grid import Grid
+from coop_cmp.runs.outputs import OUTCOMES_FILE, content_digest
 from coop_cmp.runs.project import Project
-from coop_cmp.runs.records import OUTCOMES_FILE, _digest
+from coop_cmp.runs.records import write_results
 from tests.faults.file_cases import bomb
 from tests.made_runs import finish_with, write_run
 
@@ -83,7 +83,7 @@ def test_changed_outcomes_count_for_nothing(first, capsys, array):
 def test_outcomes_out_of_range_count_for_nothing_whatever_the_record_says(first, capsys, array):
     change_outcomes(first / OUTCOMES_FILE, array)
     record = json.loads((first / "results.json").read_text())
-    record["files"][OUTCOMES_FILE] = _digest((first / OUTCOMES_FILE).read_bytes())
+    record["files"][OUTCOMES_FILE] = content_digest((first / OUTCOMES_FILE).read_bytes())
     write_results(first / "results.json", record)
     check_left_out(first / OUTCOMES_FILE, capsys)
 

@@ -14,12 +14,11 @@ import pytest
 from coop_cmp.errors import UserError
 from coop_cmp.report.summary import summary
 from coop_cmp.runs import load
-from coop_cmp.runs.frame import find_runs
 from coop_cmp.runs.pairs import Baselines
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from tests.commands import command
-from tests.made_runs import finish, finish_with, write_run
+from tests.made_runs import finish, write_run
 
 main = command("results")
 
@@ -87,33 +86,6 @@ def test_one_bad_file_never_stops_a_listing(project, capsys):
     assert "3 runs" in out
     for name in bad:
         assert f"left out: {project.output}/{name}/results.json: " in err
-
-
-@pytest.mark.parametrize("name", ["outcomes.npz", "predictions.npz"])
-@pytest.mark.parametrize("damage", ["shifted", "other seed's", "empty"])
-def test_files_that_are_not_those_of_the_record_count_for_nothing(tmp_path, name, damage):
-    random = np.random.default_rng(0)
-    project = Project(tmp_path)
-    runs = [replace(RUN, seed=seed) for seed in (1, 2)]
-    first, second = (
-        finish_with(project, run, random.uniform(0.6, 0.9, 20), random.random(20) < 0.7)
-        for run in runs
-    )
-    file = first / name
-    if damage == "shifted":
-        arrays = dict(np.load(file))
-        key = "predicted" if name == "outcomes.npz" else "logits"
-        np.savez(file, **{**arrays, key: np.roll(arrays[key], 1, 0)})
-    else:
-        file.write_bytes((second / name).read_bytes() if damage != "empty" else b"")
-    found, (problem,) = find_runs(tmp_path, predictions=True)
-    assert [run.folder for run in found] == [second]
-    assert problem == f"{file}: changed since results.json was written; do the run again"
-    if name == "outcomes.npz":
-        assert len(load(tmp_path)) == len(project.frame(runs)) == 1
-        assert load(tmp_path).attrs["problems"] == [problem]
-        assert list(project.frame(runs).attrs["reasons"].values()) == [problem]
-        assert project.state(runs[0]).kind == "refused"
 
 
 def test_folders_of_the_same_kind_are_data_sets_of_their_own(tmp_path):

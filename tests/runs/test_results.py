@@ -166,36 +166,6 @@ def test_a_pipe_is_refused_instead_of_waited_for(tmp_path, read):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("confidence", 5.0),
-        ("confidence", -0.1),
-        ("confidence", math.nan),
-        ("nll", -1.0),
-        ("nll", math.inf),
-        ("labels", -1),
-        ("predicted", -1),
-    ],
-)
-def test_outcomes_out_of_range_are_refused(tmp_path, name, value):
-    arrays = {
-        "images": image_numbers("ab"),
-        "labels": np.array([0, 1]),
-        "predicted": np.array([0, 2]),
-        "confidence": np.array([0.9, 0.5]),
-        "nll": np.ones(2),
-    }
-    arrays[name][1] = value
-    write_outcomes(tmp_path / "o.npz", Outcomes(**arrays))
-    with pytest.raises(UserError, match=rf"o\.npz: {name} is out of range"):
-        read_outcomes(tmp_path / "o.npz")
-    none = {key: values[:0] for key, values in arrays.items()}
-    write_outcomes(tmp_path / "o.npz", Outcomes(**none))
-    with pytest.raises(UserError, match=r"o\.npz: .*without any image"):
-        read_outcomes(tmp_path / "o.npz")
-
-
-@pytest.mark.parametrize(
     ("arrays", "message"),
     [
         ({"logits": np.full((2, 3), np.nan)}, "finite logits"),
