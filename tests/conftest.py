@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 import coop_cmp.trainers  # noqa: F401 - declares the methods
 from coop_cmp import cli
 from coop_cmp.clip import LoadedCLIP, add_models, load_clip
+from coop_cmp.runs.project import Project
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ("--dataset-config-file", str(ROOT / "configs/datasets/folder.yaml"))
@@ -97,6 +98,12 @@ def tiny_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_clip(tiny_weights: Path) -> LoadedCLIP:
     """A freshly loaded TinyCLIP."""
     return load_clip("TinyCLIP")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """An empty place for output."""
+    return Project(tmp_path)
 
 
 @pytest.fixture

@@ -9,19 +9,14 @@ from typing import Any
 import numpy as np
 
 from coop_cmp.files import write_json
-from coop_cmp.metrics import Samples, calibration_report
+from coop_cmp.metrics import Samples
+from coop_cmp.metrics.panel import measure
 from coop_cmp.runs.identity import RUN_FILE, Identity
-from coop_cmp.runs.outputs import (
-    Outcomes,
-    image_numbers,
-    images_digest,
-    labels_digest,
-    write_outcomes,
-    write_predictions,
-)
+from coop_cmp.runs.outputs import image_numbers, images_digest
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.records import REQUIRED_METRICS, write_results
 from coop_cmp.runs.run import Run, is_zero_shot
+from coop_cmp.runs.store import store
 
 SETTINGS = {
     "TRAINER.NAME": "CoOp",
@@ -78,21 +73,12 @@ def write_run(
     """
     identity = Identity({**SETTINGS, **settings}, training)
     n_bins, closed = settings.get("TEST.N_BINS", 10), settings.get("TEST.BIN_CLOSED", "right")
-    found = calibration_report(logits, labels, n_bins, closed, from_logits=True)
-    metrics = {name: None if value != value else value for name, value in found.items()}
     images = image_numbers(names or [str(i) for i in range(len(labels))])
     samples = Samples(logits, labels, from_logits=True)
-    values = (samples.labels, samples.predicted, samples.confidence, samples.nll)
+    metrics = measure(samples, None, n_bins, closed)
     write_json(folder / RUN_FILE, identity.as_record())
-    classnames, outcomes = list(classnames), Outcomes(images, *map(np.asarray, values))
-    path = folder / "predictions.npz"
-    files = {
-        "predictions.npz": write_predictions(path, logits, labels, classnames, text_features),
-        "outcomes.npz": write_outcomes(folder / "outcomes.npz", outcomes),
-    }
-    digests = {"images": images_digest(images), "labels": labels_digest(labels, classnames)}
-    fields = {**digests, "files": files, "metrics": metrics, **fields}
-    write_results(folder / "results.json", record_of(identity, **fields))
+    record = record_of(identity, **{"images": images_digest(images), "metrics": metrics, **fields})
+    store(folder, record, samples, list(classnames), images, text_features)
     return folder
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,25 +31,12 @@ OF_TRAINING = (
 SAME_IMAGES = "a test of ZeroshotCLIP on the same images"
 
 
-@dataclass(frozen=True)
-class Sources:
-    """Where a calibrator looks for what it needs.
-
-    Attributes:
-        archive: The runs among which it searches.
-        labels: ``val``, ``map``, ``crossfit`` or ``fixed:T``.
-        fit: Runs with the labels to fit on; empty for a search.
-        zero_shot: The run of zero-shot CLIP on the same images; None for a search.
-    """
-
-    archive: Archive
-    labels: str = "val"
-    fit: Sequence[StoredRun] = ()
-    zero_shot: StoredRun | None = None
-
-
-def calibrate(method: str, run: StoredRun, sources: Sources) -> Calibrated:
+def calibrate(method: str, run: StoredRun, archive: Archive, labels: str = "val") -> Calibrated:
     """Calibrate a stored run.
+
+    Args:
+        archive: Where the runs are that it needs.
+        labels: What it is fitted on: ``val``, ``map``, ``crossfit`` or ``fixed:T``.
 
     Raises:
         UserError: What the method needs is not there, or must not be used.
@@ -58,20 +44,20 @@ def calibrate(method: str, run: StoredRun, sources: Sources) -> Calibrated:
     if run.settings.get("MODEL.SCORES") == "sigmoid":
         raise UserError(f"{run.folder}: calibrators are defined for softmax scores (MODEL.SCORES)")
     if method == "sals":
-        return _sals(run, sources)
+        return _sals(run, archive)
     if method == "dac":
-        return _dac(run, sources)
-    kind, _, value = sources.labels.partition(":")
+        return _dac(run, archive)
+    kind, _, value = labels.partition(":")
     if kind == "fixed":
         return _fixed(method, value)
-    fitted_on = list(sources.fit) or find_labels(run, sources)
+    fitted_on = archive.fit or find_labels(run, archive, labels)
     for source in fitted_on:
         refuse_as_source(source, run)
     logits = np.concatenate([source.predictions.logits for source in fitted_on])
-    labels = np.concatenate([source.predictions.labels for source in fitted_on])
+    true = np.concatenate([source.predictions.labels for source in fitted_on])
     name = method if kind == "val" else f"{method}-{kind}"
     if method == "temperature":
-        found = fit_temperature(logits, labels, PRIOR if kind == "map" else None)
+        found = fit_temperature(logits, true, PRIOR if kind == "map" else None)
         return _scaled(found, name, kind)
     if kind == "map":
         raise UserError(f"--labels map is a prior of the temperature; {method} has none")
@@ -80,25 +66,24 @@ def calibrate(method: str, run: StoredRun, sources: Sources) -> Calibrated:
             f"{method} has values for each class, and {run.folder} has other classes than those it "
             "would be fitted on; temperature, SaLS and DAC can be used there"
         )
-    fitted = FITS[method](logits, labels)
-    return Calibrated(fitted, name, kind, f"{method} fitted on {len(labels)} labels")
+    fitted = FITS[method](logits, true)
+    return Calibrated(fitted, name, kind, f"{method} fitted on {len(true)} labels")
 
 
-def find_labels(run: StoredRun, sources: Sources) -> list[StoredRun]:
+def find_labels(run: StoredRun, archive: Archive, kind: str) -> list[StoredRun]:
     """The runs whose labels may be fitted on."""
-    kind = sources.labels
     if kind == "train":
         raise UserError(f"--labels train: {OF_TRAINING}")
     if kind == "crossfit":
-        return _folds(run, sources.archive)
+        return _folds(run, archive)
     if kind not in ("val", "map"):
         raise UserError(f"--labels must be val, map, crossfit or fixed:T, got {kind!r}")
-    found = sources.archive.validation(run)
+    found = archive.validation(run)
     if len(found) != 1:
         problem = "no test" if not found else f"{len(found)} tests"
         raise UserError(
             f"{run.folder}: {problem} of its model on the validation part below "
-            f"{sources.archive.root}; make one (train.py --eval-only --model-dir <the training> "
+            f"{archive.root}; make one (train.py --eval-only --model-dir <the training> "
             "... TEST.SPLIT val, or main.sh and sweep.sh with --validate), or name it with --fit"
         )
     return found
@@ -150,8 +135,8 @@ def _scaled(found: Temperature, name: str, source: str) -> Calibrated:
     return Calibrated(found, name, source, note, numbers)
 
 
-def _sals(run: StoredRun, sources: Sources) -> Calibrated:
-    zero_shot = sources.zero_shot or _one(sources.archive.zero_shot(run), run, sources, SAME_IMAGES)
+def _sals(run: StoredRun, archive: Archive) -> Calibrated:
+    zero_shot = _one(archive.zero_shot(run), run, archive, SAME_IMAGES)
     if zero_shot.record["images"] != run.record["images"] or not np.array_equal(
         zero_shot.predictions.labels, run.predictions.labels
     ):
@@ -160,17 +145,16 @@ def _sals(run: StoredRun, sources: Sources) -> Calibrated:
     return Calibrated(scale_to_zero_shot, "sals", "none", note, zero_shot=zero_shot)
 
 
-def _dac(run: StoredRun, sources: Sources) -> Calibrated:
+def _dac(run: StoredRun, archive: Archive) -> Calibrated:
     if run.settings.get("DATASET.SUBSAMPLE_CLASSES") != "new":
         raise UserError(
             f"{run.folder}: DAC is for new classes (DATASET.SUBSAMPLE_CLASSES new); on the classes "
             "of the training it changes nothing"
         )
-    archive = sources.archive
-    base = _one(archive.training(run), run, sources, "the training on the base classes")
-    zero_shot = sources.zero_shot or _one(archive.zero_shot(run), run, sources, SAME_IMAGES)
+    base = _one(archive.training(run), run, archive, "the training on the base classes")
+    zero_shot = _one(archive.zero_shot(run), run, archive, SAME_IMAGES)
     zero_shot_base = _one(
-        archive.zero_shot(run, "base"), run, sources, "a test of ZeroshotCLIP on the base classes"
+        archive.zero_shot(run, "base"), run, archive, "a test of ZeroshotCLIP on the base classes"
     )
     factors = class_factors(*map(_text_features, (run, zero_shot, base, zero_shot_base)))
     mean = float(factors.mean())
@@ -186,10 +170,8 @@ def _text_features(run: StoredRun) -> np.ndarray:
     return run.predictions.text_features
 
 
-def _one(found: list[StoredRun], run: StoredRun, sources: Sources, what: str) -> StoredRun:
+def _one(found: Sequence[StoredRun], run: StoredRun, archive: Archive, what: str) -> StoredRun:
     # Zero-shot CLIP has no seed, so several runs of it are one; trainings are told by their digest.
     if not found:
-        raise UserError(
-            f"{run.folder}: needs {what}, and there is none below {sources.archive.root}"
-        )
+        raise UserError(f"{run.folder}: needs {what}, and there is none below {archive.root}")
     return found[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,9 +21,16 @@ from coop_cmp.runs.stored import StoredRun
 
 @dataclass(frozen=True)
 class Archive:
-    """All finished runs below a directory that no calibrator has changed."""
+    """All finished runs below a directory that no calibrator has changed.
+
+    Attributes:
+        fit: Runs with the labels to fit on, in place of those that are there.
+        clip: The test of zero-shot CLIP on the same images, likewise.
+    """
 
     root: Path
+    fit: Sequence[StoredRun] = ()
+    clip: StoredRun | None = None
 
     @cached_property
     def runs(self) -> list[StoredRun]:
@@ -49,6 +56,8 @@ class Archive:
 
     def zero_shot(self, run: StoredRun, classes: str | None = None) -> list[StoredRun]:
         """The tests of zero-shot CLIP on the same images, or on other classes of the data set."""
+        if self.clip and not classes:
+            return [self.clip]
         wanted = classes or run.settings.get("DATASET.SUBSAMPLE_CLASSES", "all")
         return [
             r

@@ -16,7 +16,7 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
-from coop_cmp.calibrate.methods import CALIBRATORS, Sources, calibrate
+from coop_cmp.calibrate.methods import CALIBRATORS, calibrate
 from coop_cmp.calibrate.runs import Archive, in_a_sweep, store_calibrated
 from coop_cmp.errors import UserError
 from coop_cmp.runs.project import Project
@@ -41,17 +41,14 @@ def run(args: argparse.Namespace) -> int:
     """Run the command."""
     if args.to and len(args.run) > 1:
         raise UserError("--to names one directory, but there are several runs")
+    fit = [StoredRun.of(other) for other in args.fit]
+    clip = StoredRun.of(args.zero_shot) if args.zero_shot else None
     archives: dict[Path, Archive] = {}
     for folder in args.run:
         plain = StoredRun.of(folder)
         root = Path(args.output) if args.output else output_of(plain.folder)
-        sources = Sources(
-            archives.setdefault(root, Archive(root)),
-            args.labels,
-            [StoredRun.of(other) for other in args.fit],
-            StoredRun.of(args.zero_shot) if args.zero_shot else None,
-        )
-        result = calibrate(args.method, plain, sources)
+        archive = archives.setdefault(root, Archive(root, fit, clip))
+        result = calibrate(args.method, plain, archive, args.labels)
         place, record = store_calibrated(plain, result, args.to, args.redo)
         before, after = plain.record["metrics"], record["metrics"]
         changes = ", ".join(
@@ -79,7 +76,7 @@ def calibrate_runs(project: Project, runs: Iterable[Run]) -> list[str]:
         try:
             stored = StoredRun.of(project.directory(plain))
             method = one.calibrator.partition("-")[0]
-            result = calibrate(method, stored, Sources(archive, one.labels))
+            result = calibrate(method, stored, archive, one.labels)
             store_calibrated(stored, result, project.directory(one), redo=True)
         except UserError as error:
             problems[f"{one}: {error}"] = None

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from coop_cmp.errors import UserError
-from coop_cmp.metrics.bins import Closed, check_bins
+from coop_cmp.metrics.bins import Closed
 from coop_cmp.metrics.panel import measure
-from coop_cmp.metrics.records import METRICS, check_keys
+from coop_cmp.metrics.records import METRICS
 from coop_cmp.metrics.samples import Samples
 from coop_cmp.metrics.weighted import Weighted
 
@@ -138,9 +138,7 @@ def bootstrap(
     Returns:
         An interval for each key.
     """
-    check_bins(n_bins, closed)
     keys = None if keys is None else list(keys)
-    names = check_keys(keys)
     if resamples < 1:
         raise UserError(f"resamples: expected at least 1, got {resamples!r}")
     if not 0 < level < 1:
@@ -150,6 +148,7 @@ def bootstrap(
             "minus: its labels differ, so it is not the same test set in the same order"
         )
     value = measure(samples, keys, n_bins, closed)
+    names = list(value)
     counts = draws(np.arange(len(samples)), resamples, seed)
     found = resample(samples, names, counts, n_bins, closed, progress)
     if minus is not None:

@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 import time
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,7 @@ def versions() -> dict[str, str]:
     return found
 
 
+@cache
 def commit() -> str | None:
     """The commit of this checkout, marked "dirty" if files differ from it; None outside git."""
     root = Path(coop_cmp.__file__).resolve().parents[1]

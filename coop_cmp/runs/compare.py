@@ -125,13 +125,13 @@ def difference(
         deterministic: Nothing depends on a seed, so a single value is all there is to know.
     """
     values, seeds = np.asarray(by_seed), len(by_seed)
-    if seeds < 2 and not deterministic:
-        return Difference(float(values.mean()), seeds=seeds)
-    replicates = replicates[:, ~np.isnan(replicates).any(0)]
     estimate = float(values.mean())
+    if seeds < 2 and not deterministic:
+        return Difference(estimate, seeds=seeds)
+    replicates = replicates[:, ~np.isnan(replicates).any(0)]
     if deterministic:
-        over_seeds, over_images, both = 0.0, float(np.var(replicates.mean(0), ddof=1)), 0.0
-        seeds = 0
+        over_images = float(np.var(replicates.mean(0), ddof=1))
+        seeds, over_seeds, both = 0, 0.0, 0.0
     else:
         over_seeds, over_images, both = variances(values, replicates)
     low, high, p = map(float, interval(estimate, over_seeds, over_images, seeds))
@@ -140,10 +140,7 @@ def difference(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's correction: p values of a family such that all of them hold at once at 95 %.
-
-    NaN stays NaN and does not count.
-    """
+    """Correct p values of a family, so that all hold at once at 95 %; NaN does not count."""
     ranked = sorted((p, index) for index, p in enumerate(p_values) if not math.isnan(p))
     corrected = [math.nan] * len(p_values)
     largest = 0.0

@@ -142,15 +142,14 @@ def parse_grid(entry: Mapping[str, Any], where: str) -> Grid:
             if not isinstance(value, plain[key]):
                 raise UserError(f"{where}: {key} should be a {plain[key].__name__}, got {value!r}")
             values[key] = value
-            if key == "tag":
-                _check_tag(values[key], where)
-            if key == "options":
-                _check_options(values[key], where)
         else:
             values[key] = _items(key, value, kinds.get(key, str))
     if "datasets" not in values:
         raise UserError(f"{where}: names no datasets")
-    return Grid(**values)
+    grid = Grid(**values)
+    _check_tag(grid.tag, where)
+    _check_options(grid.options, where)
+    return grid
 
 
 def read_grids(path: Path, changes: Mapping[str, Any]) -> list[Grid]:

@@ -72,11 +72,6 @@ class Outcomes:
     confidence: np.ndarray
     nll: np.ndarray
 
-    @property
-    def correct(self) -> np.ndarray:
-        """1.0 where the prediction was right, else 0.0 [N]."""
-        return (self.predicted == self.labels).astype(np.float64)
-
     def samples(self) -> Samples:
         """Return them to be measured, by metrics that need no other class's probability."""
         from coop_cmp.metrics.samples import Samples

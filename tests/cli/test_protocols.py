@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,17 +13,11 @@ from coop_cmp.cli.base2new import halves
 from coop_cmp.cli.protocols import published_settings
 from coop_cmp.cli.transfer import elsewhere
 from coop_cmp.errors import UserError
-from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from tests.made_runs import finish, finish_with
 
 COOP = Run("digits", "CoOp", "GlyphCLIP", shots=8)
 ZERO_SHOT = Run("digits", "ZeroshotCLIP", "GlyphCLIP")
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
 
 
 def test_new_classes_are_tested_with_what_the_base_classes_taught(project):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pytest
 
 from coop_cmp.cli.calibrate import calibrate_runs
 from coop_cmp.losses.names import TERMS
@@ -21,11 +19,6 @@ from coop_cmp.runs.run import Run, is_zero_shot, with_needs
 from tests.made_runs import finish_with
 
 COOP = Run("glyphs", "CoOp", "GlyphCLIP", 1, classes="base")
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
 
 
 def test_a_calibrated_run_needs_the_run_its_labels_and_zero_shot_clip():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,15 +14,9 @@ from coop_cmp.config import flatten
 from coop_cmp.config.resolve import pairs
 from coop_cmp.errors import UserError
 from coop_cmp.runs.identity import Identity, claim, identify, read_identity
-from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 
 RUN = Run("digits", "CoOp_CMP", "GlyphCLIP", 8, 2, 0.05, "log")
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,6 @@ def finished(project: Project, run: Run, accuracy: float, *stored: str, **fields
     return folder.relative_to(project.output).as_posix()
 
 
-@pytest.fixture
-def project(tmp_path) -> Project:
-    return Project(tmp_path)
-
-
 def test_notes_of_several_runs_are_one_with_a_count(project):
     names = [finished(project, replace(COOP, seed=s), 0.8, SHORT, "once; or so") for s in (1, 2)]
     finished(project, replace(COOP, seed=3), 0.8)
