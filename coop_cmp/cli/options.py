@@ -20,16 +20,15 @@ from coop_cmp.sweep.slurm.plan import parameters
 
 SLURM_JOBS = 16
 LIMITS = {"jobs": 1024, "threads": 1024, "per_job": 1024, "time_limit": 366 * 24 * 60}
-AXES: dict[str, tuple[type, str]] = {
-    "trainers": (str, "methods, such as CoOp and CoOp_CMP"),
-    "backbones": (str, "CLIP models; default: GlyphCLIP for digits and glyphs, else ViT-B/16"),
-    "shots": (int, "training images per class"),
-    "seeds": (int, "seeds; default: 1 2 3"),
-    "lambdas": (float, "weights of the penalty"),
-    "forms": (str, "forms of the penalty: ratio (default), log"),
-    "targets": (str, "data sets on which every trained run is tested too"),
+AXES = {
+    "trainers": "methods, such as CoOp and CoOp_CMP",
+    "backbones": "CLIP models; default: GlyphCLIP for digits and glyphs, else ViT-B/16",
+    "shots": "training images per class",
+    "seeds": "seeds; default: 1 2 3",
+    "lambdas": "weights of the penalty",
+    "forms": "forms of the penalty: ratio (default), log",
+    "targets": "data sets on which every trained run is tested too",
 }
-_WORDS = {int: "whole numbers", float: "numbers"}
 
 
 def add_grid_arguments(parser: argparse.ArgumentParser, datasets: str) -> None:
@@ -37,7 +36,7 @@ def add_grid_arguments(parser: argparse.ArgumentParser, datasets: str) -> None:
     parser.usage = "%(prog)s <dataset> [...] [options]"  # options that take several come last
     add = parser.add_argument
     add("datasets", nargs="+", metavar="dataset", help=datasets)
-    for name, (_, text) in AXES.items():
+    for name, text in AXES.items():
         add(f"--{name}", nargs="+", metavar="X", help=text)
     add(
         "--options", nargs="+", metavar="KEY=VALUE", help="settings of all runs (coop-cmp settings)"
@@ -115,15 +114,8 @@ def grid_of(args: argparse.Namespace, **defaults: Any) -> Grid:
 
 def _axes(args: argparse.Namespace) -> dict[str, Any]:
     """The axes that were given, with their values still to be checked by the grid."""
-    axes: dict[str, Any] = {}
-    for name, (kind, _) in AXES.items():
-        words = getattr(args, name)
-        if words is not None:
-            try:
-                axes[name] = [kind(word) for word in words]
-            except ValueError as error:
-                given = " ".join(words)
-                raise UserError(f"--{name}: expected {_WORDS[kind]}, got {given!r}") from error
+    given = {name: getattr(args, name) for name in AXES}
+    axes: dict[str, Any] = {name: words for name, words in given.items() if words is not None}
     if args.options:
         pairs = [word.partition("=") for word in args.options]
         if not all(equals for _, equals, _ in pairs):

@@ -30,12 +30,8 @@ def seconds_since_start() -> float:
         return time.time() - _IMPORTED
 
 
-def machine(device: Any = None, precision: str | None = None) -> dict[str, Any]:
-    """Where a run was made: host, device, its name and precision, threads and peak memory in MB.
-
-    Args:
-        device: A ``torch.device``; None if it is unknown.
-    """
+def machine(device: Any, precision: str | None) -> dict[str, Any]:
+    """Where a run was made: host, device (a ``torch.device``), threads and peak memory in MB."""
     import torch
 
     unit = 1 if sys.platform == "darwin" else 1024

@@ -41,9 +41,6 @@ def find_runs(
 
     Args:
         predictions: Leave out runs whose predictions cannot be read as well.
-
-    Raises:
-        UserError: There is no such directory.
     """
     if not Path(output).is_dir():
         raise UserError(f"{output}: there is no such directory")
@@ -65,9 +62,6 @@ def load(output: str | os.PathLike[str]) -> pd.DataFrame:
     One row per run, indexed by its path below the directory: names for people, digests, metrics as
     fractions, sizes, seconds, machine and versions (``seconds.total``), and every setting by its
     key (``OPTIM.LR``). What could not be read is left out and named in ``frame.attrs["problems"]``.
-
-    Raises:
-        UserError: There is no such directory.
     """
     runs, problems = find_runs(output)
     frame = make_frame(runs)

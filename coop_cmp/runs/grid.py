@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -10,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from coop_cmp.config import flag, integer, number, several, text
 from coop_cmp.errors import UserError, closest
 from coop_cmp.files import read_yaml
 from coop_cmp.runs.run import DEFAULT_FORM, DEFAULT_LAMBDA, Run, is_twin, is_zero_shot
@@ -29,6 +29,15 @@ _AXES = {
     "TEST.SPLIT": "validate",
 }
 """The axes by their settings: a directory's name tells these, and no option may say otherwise."""
+_TEXTS = several((), text("", ""), "")
+KINDS = {
+    **dict.fromkeys(("datasets", "trainers", "backbones", "forms", "targets"), _TEXTS),
+    "shots": several((), integer(8, "", low=1), ""),
+    "seeds": several((), integer(1, "", low=0), ""),
+    "lambdas": several((), number(0, "", low=0), ""),
+    "validate": flag(False, ""),
+    "tag": text("", ""),
+}
 _ELSEWHERE = {
     "DATASET.SUBSAMPLE_CLASSES": "base2new",
     "DATASET.ROOT": "--data",
@@ -90,22 +99,6 @@ class Grid:
                         yield replace(run, split="val")
 
 
-def _items(key: str, value: Any, kind: type) -> tuple[Any, ...]:
-    """``value`` as a tuple of ``kind``, whether it came as a list or alone."""
-    values = value if isinstance(value, list | tuple) else [value]
-    for item in values:
-        number = kind is not str and isinstance(item, int | float) and not isinstance(item, bool)
-        exact = number and math.isfinite(item) and item == kind(item)
-        fits = isinstance(item, str) if kind is str else exact
-        if not fits or (number and item < (1 if key == "shots" else 0)):
-            least = {"shots": "whole numbers from 1", "seeds": "whole numbers from 0"}
-            expected = least.get(key, "text" if kind is str else "numbers from 0")
-            raise UserError(f"{key}: expected {expected}, got {item!r}")
-    if not values and key not in ("backbones", "targets"):
-        raise UserError(f"{key}: expected at least one value, got none")
-    return tuple(kind(item) for item in values)
-
-
 def _check_tag(tag: str, where: str) -> None:
     """Refuse what would leave the run's place, or read as a part of another run's name."""
     if tag and not re.fullmatch(TAG, tag):
@@ -116,6 +109,8 @@ def _check_tag(tag: str, where: str) -> None:
 
 def _check_options(options: Mapping[str, Any], where: str) -> None:
     """Refuse options that say otherwise than the names of the runs' directories."""
+    if not isinstance(options, Mapping):
+        raise UserError(f"{where}: options should be a mapping of settings, got {options!r}")
     for key in options:
         if key in _AXES:
             axis = _AXES[key]
@@ -125,25 +120,14 @@ def _check_options(options: Mapping[str, Any], where: str) -> None:
 
 
 def parse_grid(entry: Mapping[str, Any], where: str) -> Grid:
-    """Check one mapping of a grid file.
-
-    Raises:
-        UserError: naming the key, what was expected and what came.
-    """
+    """Check one mapping of a grid file, or of a command line, which gives numbers as text."""
     known = [f.name for f in fields(Grid)]
-    kinds = {"shots": int, "seeds": int, "lambdas": float}
-    plain = {"options": Mapping, "validate": bool, "tag": str}
     values: dict[str, Any] = {}
     for key, value in entry.items():
         if key not in known:
             hint = closest(str(key), known)
             raise UserError(f"{where}: unknown key {key!r}{hint} (known: {', '.join(known)})")
-        if key in plain:
-            if not isinstance(value, plain[key]):
-                raise UserError(f"{where}: {key} should be a {plain[key].__name__}, got {value!r}")
-            values[key] = value
-        else:
-            values[key] = _items(key, value, kinds.get(key, str))
+        values[key] = value if key == "options" else _read(key, value)
     if "datasets" not in values:
         raise UserError(f"{where}: names no datasets")
     grid = Grid(**values)
@@ -152,12 +136,18 @@ def parse_grid(entry: Mapping[str, Any], where: str) -> Grid:
     return grid
 
 
-def read_grids(path: Path, changes: Mapping[str, Any]) -> list[Grid]:
-    """Read a grid file: one mapping, or a list of them whose runs are put together.
+def _read(key: str, value: Any) -> Any:
+    try:
+        found = KINDS[key].read(value)
+    except ValueError:
+        raise UserError(f"{key}: expected {KINDS[key].expected}, got {value!r}") from None
+    if found == () and key not in ("backbones", "targets"):
+        raise UserError(f"{key}: expected at least one value, got none")
+    return found
 
-    Args:
-        changes: keys that take the place of the file's.
-    """
+
+def read_grids(path: Path, changes: Mapping[str, Any]) -> list[Grid]:
+    """Read a grid file: one mapping, or a list of them; ``changes`` take the place of its keys."""
     try:
         content = read_yaml(path)
     except FileNotFoundError:

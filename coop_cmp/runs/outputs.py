@@ -136,11 +136,7 @@ def write_predictions(
 
 
 def read_predictions(path: str | os.PathLike[str], digest: str | None = None) -> Predictions:
-    """Read what :func:`write_predictions` wrote; anything else is refused with the path.
-
-    Args:
-        digest: What the record says of the file, if anything.
-    """
+    """Read what :func:`write_predictions` wrote, of this digest if one is given."""
     arrays = read_npz(path, digest)
     missing = [name for name in ("logits", "labels", "classnames") if name not in arrays]
     if missing:
@@ -171,11 +167,7 @@ def write_outcomes(path: str | os.PathLike[str], outcomes: Outcomes) -> str:
 
 
 def read_outcomes(path: str | os.PathLike[str], digest: str | None = None) -> Outcomes:
-    """Read what :func:`write_outcomes` wrote; anything else is refused with the path.
-
-    Args:
-        digest: What the record says of the file, if anything.
-    """
+    """Read what :func:`write_outcomes` wrote, of this digest if one is given."""
     arrays = read_npz(path, digest)
     found = {name: arrays[name] for name in _OUTCOMES if name in arrays}
     types = {name: values.dtype for name, values in found.items()}
@@ -199,13 +191,10 @@ def _write_npz(path: str | os.PathLike[str], arrays: dict[str, Any]) -> str:
 
 
 def read_npz(path: str | os.PathLike[str], digest: str | None = None) -> dict[str, np.ndarray]:
-    """All arrays of an npz file; nothing in it is unpickled.
-
-    Args:
-        digest: Of the file, if it is known.
+    """Return all arrays of an npz file; nothing in it is unpickled.
 
     Raises:
-        UserError: It cannot be read, is another file, or would fill the memory when unpacked.
+        UserError: It cannot be read, has not this digest, or would fill the memory when unpacked.
     """
     try:
         content = read_file(path)

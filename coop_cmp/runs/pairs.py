@@ -35,11 +35,7 @@ def baseline_of(run: Run) -> Run | None:
 
 
 class Baselines:
-    """The rows of a frame that others are compared with.
-
-    Args:
-        rows: All rows; those with a term or a calibrator are no baselines.
-    """
+    """The rows of a frame that others are compared with: those without term and calibrator."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self._by_pair: dict[Any, Row] = {}

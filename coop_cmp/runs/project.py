@@ -74,7 +74,7 @@ class Project:
         return self.output / dataset / OWN_CONFIG
 
     def dataset_config(self, dataset: str) -> Path:
-        """The data set's config."""
+        """Return the data set's config."""
         ours, own = self.configs / f"datasets/{dataset}.yaml", self.own_config(dataset)
         return own if own.is_file() and not ours.is_file() else ours
 
@@ -98,12 +98,7 @@ class Project:
         return next((file for file in files if file.is_file()), folder / "clip.yaml")
 
     def check(self, runs: Iterable[Run]) -> None:
-        """Find mistakes before anything starts.
-
-        Raises:
-            UserError: for a data set or trainer that there is not, with the closest match, and for
-                two runs that would share a directory.
-        """
+        """Refuse unknown data sets and trainers, and two runs that would share a directory."""
         places: dict[Path, Run] = {}
         for run in dict.fromkeys(runs):
             for name in filter(None, (run.dataset, run.source)):

@@ -73,21 +73,6 @@ def test_one_shot_is_a_number_of_shots_and_all_images_are_none(project, shots, s
     assert row["shots"] == shown
 
 
-def test_one_bad_file_never_stops_a_listing(project, capsys):
-    bad = {"deep": "[" * 10**5, "torn": '{"schema": 2', "empty": "{}", "binary": "\x00\xff"}
-    for name, text in bad.items():
-        (project.output / name).mkdir()
-        (project.output / name / "results.json").write_text(text, encoding="latin-1")
-    frame = load(project.output)
-    assert len(frame) == 3
-    assert len(frame.attrs["problems"]) == len(bad)
-    assert main([str(project.output)]) == 0
-    out, err = capsys.readouterr()
-    assert "3 runs" in out
-    for name in bad:
-        assert f"left out: {project.output}/{name}/results.json: " in err
-
-
 def test_folders_of_the_same_kind_are_data_sets_of_their_own(tmp_path):
     logits, labels = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 3
     for folder in ("birds", "boats"):

@@ -157,13 +157,6 @@ def test_outcomes_come_back_and_nothing_else_is_taken_for_them(tmp_path):
             read_outcomes(tmp_path / "broken.npz")
 
 
-@pytest.mark.parametrize("read", [read_results, read_outcomes, read_predictions])
-def test_a_pipe_is_refused_instead_of_waited_for(tmp_path, read):
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UserError, match=r"pipe: cannot be read \(not a regular file\)"):
-        read(tmp_path / "pipe")
-
-
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
