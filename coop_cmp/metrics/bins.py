@@ -56,14 +56,12 @@ class ReliabilityBins:
         count: Samples per bin [..., n_bins].
         confidence_sum: Sum of their confidences [..., n_bins].
         correct_sum: How many of them were predicted correctly [..., n_bins].
-        closed: Which end of a bin belongs to it.
     """
 
     edges: Tensor
     count: Tensor
     confidence_sum: Tensor
     correct_sum: Tensor
-    closed: Closed
 
     @property
     def confidence(self) -> Tensor:
@@ -129,13 +127,10 @@ class ReliabilityBins:
 
     def __getitem__(self, index: int) -> ReliabilityBins:
         """Return the bins of one of several sets of samples."""
-        count, confidence, correct = (sums[index] for sums in self._sums)
-        return ReliabilityBins(self.edges[index], count, confidence, correct, self.closed)
+        return ReliabilityBins(self.edges[index], *(sums[index] for sums in self._sums))
 
     def __add__(self, other: ReliabilityBins) -> ReliabilityBins:
-        pairs = zip(self._sums, other._sums, strict=True)
-        count, confidence, correct = (ours + theirs for ours, theirs in pairs)
-        return ReliabilityBins(self.edges, count, confidence, correct, self.closed)
+        return ReliabilityBins(self.edges, *map(torch.add, self._sums, other._sums))
 
     @property
     def _sums(self) -> tuple[Tensor, Tensor, Tensor]:

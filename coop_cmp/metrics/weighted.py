@@ -65,9 +65,8 @@ class Weighted:
         index = bin_index(self.samples.ranking[0], edges, self.closed)
         starts = torch.searchsorted(index, torch.arange(self.n_bins + 1, device=index.device))
         totals = (self._count, self._confidence, self._correct)
-        count, confidence, correct = (total[:, starts].diff(dim=1) for total in totals)
-        edges = edges.expand(len(self.size), -1)
-        return ReliabilityBins(edges, count, confidence, correct, self.closed)
+        sums = (total[:, starts].diff(dim=1) for total in totals)
+        return ReliabilityBins(edges.expand(len(self.size), -1), *sums)
 
     @cached_property
     def mass_bins(self) -> ReliabilityBins:
@@ -79,8 +78,7 @@ class Weighted:
         group = torch.searchsorted(self._count[:, 1:].contiguous(), starts, right=True)
         distinct = self.samples.ranking[0]
         edges = distinct[group.clamp_max(len(distinct) - 1)]
-        confidence, correct = (total.diff(dim=1) for total in self._first(starts))
-        return ReliabilityBins(edges, starts.diff(dim=1), confidence, correct, "left")
+        return ReliabilityBins(edges, *(x.diff(dim=1) for x in (starts, *self._first(starts))))
 
     @cached_property
     def whole_bins(self) -> ReliabilityBins:
@@ -92,11 +90,11 @@ class Weighted:
         starts = split_starts(self.size, self.n_bins)[:, 1:].contiguous()
         index = torch.searchsorted(starts, place, right=True).clamp_max(self.n_bins - 1)
         groups = (self._items, self._confidence.diff(dim=1), self._hits)
-        count, confidence, correct = (
+        sums = (
             values.new_zeros(len(self.size), self.n_bins).scatter_add_(1, index, values)
             for values in groups
         )
-        return ReliabilityBins(self.mass_bins.edges, count, confidence, correct, "left")
+        return ReliabilityBins(self.mass_bins.edges, *sums)
 
     def ks(self) -> Tensor:
         """Compute the largest |sum of (confidence - correct) up to any confidence| / N."""
