@@ -94,7 +94,8 @@ def test_train_without_the_environment_says_how_to_get_it():
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="PYTHONSAFEPATH came with Python 3.11")
 def test_scripts_import_nothing_from_the_folder_they_are_started_in(tmp_path: Path):
-    for name in ("yaml", "yacs", "torch", "coop_cmp"):
+    names = ("yaml", "yacs", "torch", "coop_cmp", "datasets", "trainers")
+    for name in names:
         (tmp_path / f"{name}.py").write_text(f"open('{name} was run', 'w')")
     script = f'. "{ROOT}/scripts/env.sh" && coop_cmp settings SEED'
     done = subprocess.run(
@@ -106,4 +107,4 @@ def test_scripts_import_nothing_from_the_folder_they_are_started_in(tmp_path: Pa
         check=False,
     )
     assert "| `SEED` |" in done.stdout, done.stderr
-    assert len(list(tmp_path.iterdir())) == 4
+    assert len(list(tmp_path.iterdir())) == len(names)

@@ -27,6 +27,8 @@ from coop_cmp.errors import UserError
 from tests.datasets.trees import build
 from tools.glyphclip import render
 
+COUNTS = {name: getattr(glyphs, name) for name in ("TRAIN", "VAL", "TEST")}
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Glyphs]:
@@ -37,7 +39,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Glyphs]:
         yield build("Glyphs", tmp_path_factory.mktemp("data"))
 
 
-def test_the_parts_are_disjoint_and_balanced():
+def test_the_parts_are_disjoint_and_balanced(monkeypatch):
+    for name, count in COUNTS.items():
+        monkeypatch.setattr(glyphs, name, count)
     parts = Glyphs.plan(Glyphs.__new__(Glyphs))
     paths = [path for part in parts for path, _, _ in part]
     assert len(set(paths)) == len(paths) == 100 * 40

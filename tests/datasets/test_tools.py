@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import pickle
 import struct
-import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
@@ -144,20 +142,10 @@ def test_the_command_shows_a_table_or_json_and_tells_by_its_code(
     assert 'did you mean "oxford_pets"' in capsys.readouterr().err
 
 
-def test_the_script_runs_from_any_folder(tmp_path: Path) -> None:
-    pets(tmp_path / "mine")
-    (tmp_path / "datasets").mkdir()
-    (tmp_path / "datasets" / "__init__.py").write_text("raise SystemExit('the wrong package')")
-    run = subprocess.run(
-        ["bash", str(REPOSITORY / "scripts" / "datasets.sh"), "check", "dtd", "--data", "mine"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 1, run.stderr
-    assert f"dtd: no folder {tmp_path}/mine/dtd" in run.stdout
+def test_a_relative_path_is_of_the_current_folder(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "dtd", "--data", "mine"]) == 1
+    assert f"dtd: no folder {tmp_path}/mine/dtd" in capsys.readouterr().out
 
 
 def batches() -> dict[str, tuple[np.ndarray, list[int]]]:
