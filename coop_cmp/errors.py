@@ -61,6 +61,12 @@ def one_line(error: BaseException) -> str:
     return " ".join(text.split()) or type(error).__name__
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error of a library, which may have many."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def handled(call: Callable[[], int], interrupted: str = "interrupted") -> int:
     """Return the exit code of a call, after a line about the error with which it ended.
 

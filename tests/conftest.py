@@ -19,11 +19,17 @@ from safetensors.torch import save_file
 import coop_cmp.trainers  # noqa: F401 - declares the methods
 from coop_cmp import cli
 from coop_cmp.clip import LoadedCLIP, add_models, load_clip
+from coop_cmp.config.preprocessing import CLIPS
 from coop_cmp.runs.project import Project
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ("--dataset-config-file", str(ROOT / "configs/datasets/folder.yaml"))
 SHORT = ("OPTIM.MAX_EPOCH", "3", "DATALOADER.TEST.BATCH_SIZE", "5", "DATASET.NUM_SHOTS", "2")
+TINY_RUN = (  # what is not in a method's file, since it follows from the backbone
+    "MODEL.BACKBONE.NAME", "TinyCLIP", "INPUT.SIZE", "(32, 32)", "INPUT.INTERPOLATION", "bicubic",
+    "INPUT.PIXEL_MEAN", str(CLIPS["INPUT.PIXEL_MEAN"]), "INPUT.PIXEL_STD",
+    str(CLIPS["INPUT.PIXEL_STD"]), "DATALOADER.NUM_WORKERS", "0",
+)  # fmt: skip
 TINY = {
     "embed_dim": 32,
     "vision_cfg": {
@@ -131,7 +137,9 @@ def run(tiny_weights, pictures, tmp_path, monkeypatch, capsys):
         arguments = ["--root", str(pictures), *FOLDER, "--config-file", config]
         arguments += ["--trainer", trainer, "--output-dir", str(tmp_path / name)]
         flags = [option for option in options if option.startswith("--")]
-        settings = ["SEED", "1", "MODEL.BACKBONE.NAME", "TinyCLIP", *SHORT]
+        settings = ["SEED", "1", *TINY_RUN, *SHORT]
+        if not method.endswith("TPT"):  # whose files have random views
+            settings += ["INPUT.TRANSFORMS", "['normalize']"]
         settings += [option for option in options if not option.startswith("--")]
         last = dict(zip(settings[::2], settings[1::2], strict=True))
         chosen = [word for pair in last.items() for word in pair]

@@ -59,7 +59,6 @@ class Step:
 
     @property
     def inside(self) -> Tensor:
-        """The logits [B, C] inside the cross-entropy."""
         return self.logits if self.trained_logits is None else self.trained_logits
 
 
@@ -114,9 +113,7 @@ class PromptedCLIP(nn.Module):
     def similarity(self, image_features: Tensor, text_features: Tensor) -> Tensor:
         """Scaled products [B, C], with the model's bias for a sigmoid, in single precision.
 
-        Args:
-            image_features: [B, E]
-            text_features: [C, E], or [B, C, E] if every image has its own.
+        The features are [B, E] and [C, E], or [B, C, E] if every image has its own text.
         """
         with torch.autocast(image_features.device.type, enabled=False):
             scale = self.logit_scale.float().exp()
@@ -139,12 +136,7 @@ class PromptedCLIP(nn.Module):
         return self.text_features()
 
     def losses(self, image_features: Tensor, label: Tensor) -> Step:
-        """The forward pass of a training batch.
-
-        Args:
-            image_features: Normalised features [B, E].
-            label: Class indices [B].
-        """
+        """The forward pass of a training batch: normalised features [B, E] and labels [B]."""
         text = self.text_for(image_features)
         logits = self.similarity(image_features, text)
         losses = {"loss_ce": F.cross_entropy(logits, label)}
@@ -240,7 +232,6 @@ class PromptTrainer(FeatureTrainer):
             )
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        """The optimiser of all that is trained."""
         return build_optimizer(self.learner, self.cfg.OPTIM)
 
     def encode_image(self, image: Tensor) -> Tensor:
@@ -278,10 +269,9 @@ class PromptTrainer(FeatureTrainer):
     def record_fit(self, step: Step, accuracy: Tensor) -> None:
         """Measure what the results say about training; nothing is read on the host.
 
-        ``wrong`` is the share of samples over all steps that the penalised logits misclassify, on
-        which alone the penalty acts, and ``accuracy`` that of the right ones in the last tenth of
-        the epochs. ``gradient``, at the frequency of prints and in every epoch, is what the term
-        contributes, see :func:`gradient_ratio`.
+        ``wrong`` is the share of samples that the penalised logits misclassify, ``accuracy`` that
+        of the right ones in the last tenth of the epochs, ``gradient``, at each print and in every
+        epoch, the term's :func:`gradient_ratio`.
         """
         penalised, right = self.penalised_logits(step), accuracy
         if penalised is not step.logits:
@@ -300,9 +290,8 @@ class PromptTrainer(FeatureTrainer):
 
     def restore_own_state(self, state: Mapping[str, Any]) -> None:
         """Go on from :meth:`own_state`; a longer run has another last tenth of its epochs."""
-        self.fit.restore(state["fit"])
-        if state["epochs"] != self.max_epoch:
-            self.fit.forget("accuracy")
+        forget = () if state["epochs"] == self.max_epoch else ("accuracy",)
+        self.fit.restore(state["fit"], forget)
 
     def write_scalar(self, tag: str, scalar_value: Any, global_step: int | None = None) -> None:
         """Keep the running means of an epoch, the last of which are its own, for the results."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,13 +28,10 @@ class Fit:
         totals = {name: (float(total), count) for name, (total, count) in self._totals.items()}
         return {"totals": totals, "curves": self._curves}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state` gave."""
-        self._totals, self._curves = dict(state["totals"]), dict(state["curves"])
-
-    def forget(self, name: str) -> None:
-        """Start a mean anew."""
-        self._totals.pop(name, None)
+    def restore(self, state: Mapping[str, Any], forget: Sequence[str] = ()) -> None:
+        """Go on from what :meth:`state` gave, but start some means anew."""
+        self._totals = {k: total for k, total in state["totals"].items() if k not in forget}
+        self._curves = dict(state["curves"])
 
     def means(self) -> dict[str, float]:
         """Read the means of all values by name."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import logging
 import warnings
 from collections.abc import Callable, Iterator
@@ -30,7 +29,7 @@ from coop_cmp.clip.torchscript import is_torchscript, read_torchscript
 from coop_cmp.clip.tower import TextTower
 from coop_cmp.config.defaults import OPENAI_NAMES
 from coop_cmp.config.preprocessing import SCHEMES, preprocessing, read_description
-from coop_cmp.errors import UserError, closest
+from coop_cmp.errors import UserError, closest, first_line
 
 Precision = Literal["fp32", "amp", "fp16"]
 Tokenizer = Callable[[list[str]], Tensor]
@@ -89,8 +88,8 @@ def load_clip(name: str, weights: str = "", precision: Precision = "fp32") -> Lo
     if precision not in ("fp32", "amp", "fp16"):
         raise UserError(f'precision must be "fp32", "amp" or "fp16", got "{precision}"')
     key = OPENAI_NAMES.get(name, name)
-    config = model_config(name)
-    _check_packages(name, config)
+    model_config(name)  # refuses an unknown name
+    tokenizer = _tokenizer(name, key)
     stored, tag = _weights_of(key, weights), {}
     if name.startswith(SCHEMES):
         path = _existing(name, key, weights) if weights else _weights_in(name)
@@ -109,7 +108,7 @@ def load_clip(name: str, weights: str = "", precision: Precision = "fp32") -> Lo
     size = model.visual.image_size
     return LoadedCLIP(
         model=model,
-        tokenizer=_tokenizer(name, key),
+        tokenizer=tokenizer,
         name=name,
         weights=stored if tag else path.name,
         digest=file_digest(path),
@@ -143,27 +142,21 @@ def build(name: str, **arguments: Any) -> Any:
                 **arguments,
             )
     except (OSError, RuntimeError, ImportError, ValueError) as error:
-        raise UserError(f"{name} cannot be built: {_first_line(error)}") from error
-
-
-def _check_packages(name: str, config: dict[str, Any]) -> None:
-    """Refuse a model whose tower or tokenizer needs a package that is not installed."""
-    text = config.get("text_cfg", {})
-    needs = text.get("hf_model_name") or text.get("hf_tokenizer_name")
-    if needs and importlib.util.find_spec("transformers") is None:
-        raise UserError(
-            f"{name} needs the package transformers: pip install 'coop-cmp[transformers]'"
-        )
+        raise UserError(f"{name} cannot be built: {first_line(error)}") from error
 
 
 def _tokenizer(name: str, key: str) -> Tokenizer:
     try:
         with _quiet():
             return open_clip.get_tokenizer(key)
-    except (OSError, ValueError, ImportError) as error:
+    except ImportError as error:
+        raise UserError(
+            f"{name} needs the package transformers: pip install 'coop-cmp[transformers]'"
+        ) from error
+    except (OSError, ValueError) as error:
         raise UserError(
             f"the tokenizer of {name} is not on this machine and could not be downloaded "
-            f"({_first_line(error)})"
+            f"({first_line(error)})"
         ) from error
 
 
@@ -184,21 +177,14 @@ def _weights_in(name: str) -> Path:
                 return Path(download_pretrained_from_hf(place))
             found = _find_checkpoint_in_dir(Path(place))
     except Exception as error:  # network libraries raise many kinds
-        raise UserError(f"{name} holds no weights: {_first_line(error)}") from error
+        raise UserError(f"{name} holds no weights: {first_line(error)}") from error
     if found is None:
         raise UserError(f"{name} holds no weights, such as open_clip_model.safetensors")
     return Path(found)
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-
-
 def is_small(name: str) -> bool:
-    """Return whether the blocks of both towers have few parameters, by the model's config.
-
-    An image tower that is no plain vision transformer counts as large.
-    """
+    """Return whether the blocks of both towers, if plain transformers, have few parameters."""
     config = open_clip.get_model_config(OPENAI_NAMES.get(name, name)) or {}
     towers = [config.get(part, {}) for part in ("vision_cfg", "text_cfg")]
     if not all(isinstance(tower.get("layers"), int) and "width" in tower for tower in towers):
@@ -207,13 +193,7 @@ def is_small(name: str) -> bool:
 
 
 def check_preprocessing(node: Any, name: str, weights: str) -> list[str]:
-    """Say where images are not prepared as the pre-trained weights were: one line for each key.
-
-    Args:
-        node: ``cfg.INPUT``
-        name: The model's name.
-        weights: Their tag, or a file.
-    """
+    """Say where ``cfg.INPUT`` differs from what a model's weights were trained with."""
     lines = []
     for key, right in preprocessing(name, weights).items():
         given = node[key.removeprefix("INPUT.")]
@@ -236,7 +216,7 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
         state = load_file(path) if path.suffix == ".safetensors" else _torch_state_dict(path)
     except Exception as error:  # every reader has exceptions of its own for a broken file
         raise UserError(
-            f"cannot read weights from {path}: {_first_line(error)}. Expected a safetensors "
+            f"cannot read weights from {path}: {first_line(error)}. Expected a safetensors "
             "file, a saved state dict or an OpenAI archive; fetch the file again if it is "
             "incomplete"
         ) from error
@@ -318,16 +298,12 @@ def _load_weights(name: str, model: Any, state: dict[str, Tensor], path: Path) -
     state = _converted(model, state)
     problems = [f"{key} is missing" for key in wanted if key not in state]
     problems += [f"{key} is not part of the model" for key in state if key not in wanted]
-    problems += [
-        f"{key} is {list(state[key].shape)} where the model has {list(value.shape)}"
-        for key, value in wanted.items()
-        if key in state and state[key].shape != value.shape
-    ]
-    problems += [
-        f"{key} holds {state[key].dtype} where the model has {value.dtype}"
-        for key, value in wanted.items()
-        if key in state and value.is_floating_point() and not state[key].is_floating_point()
-    ]
+    for key, value in wanted.items():
+        found = state.get(key, value)
+        if found.shape != value.shape:
+            problems.append(f"{key} is {list(found.shape)} where the model has {list(value.shape)}")
+        elif value.is_floating_point() and not found.is_floating_point():
+            problems.append(f"{key} holds {found.dtype} where the model has {value.dtype}")
     if problems:
         raise UserError(
             f"the weights in {path} are not those of {name}: {problems[0]}"

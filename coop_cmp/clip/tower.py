@@ -6,8 +6,9 @@ OpenAI's ``clip.model.CLIP``, and which way of encoding is exact for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -50,10 +51,8 @@ class TextTower:
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        text: Any = getattr(model, "text", None)
-        self.module: Any = model
-        if isinstance(text, nn.Module):
-            self.module = text
+        text = getattr(model, "text", None)
+        self.module: Any = text if isinstance(text, nn.Module) else model
         hugging_face = hasattr(self.module, "pooler") and hasattr(self.module, "config")
         self.embedding: Any
         if hugging_face:
@@ -131,52 +130,24 @@ class TextTower:
             deep: Vectors [N, M, d] that replace the hidden states of the M learned places before
                 block 1, 2, ...; the places must be the same in all texts.
         """
-        with _replaced(self.embedding, learned, vectors), _deep(self.blocks, learned, deep):
+        if learned is None or vectors is None:
             return self.model.encode_text(ids)
+        places = learned[0].nonzero()[:, 0] if deep else None
 
+        def embed(module: nn.Module, args: Any, found: Tensor) -> Tensor:
+            return torch.where(learned[..., None], vectors.to(found.dtype), found)
 
-@contextmanager
-def _replaced(
-    embedding: nn.Module, learned: Tensor | None, vectors: Tensor | None
-) -> Iterator[None]:
-    """Put vectors in the place of some embeddings."""
-    if learned is None or vectors is None:
-        yield
-        return
-    places, new = learned[..., None], vectors
+        def replace(new: Tensor, block: nn.Module, args: Any) -> Any:
+            x, dim = args[0], int(batch_first(block))
+            new = new.to(x.dtype) if dim else new.to(x.dtype).transpose(0, 1)
+            return (x.index_copy(dim, places, new), *args[1:])
 
-    def replace(module: nn.Module, args: Any, found: Tensor) -> Tensor:
-        return torch.where(places, new.to(found.dtype), found)
-
-    handle = embedding.register_forward_hook(replace)
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-@contextmanager
-def _deep(blocks: Any, learned: Tensor | None, deep: Sequence[Tensor]) -> Iterator[None]:
-    """Put vectors in the place of hidden states before blocks 1, 2, ..."""
-    if learned is None or not deep:
-        yield
-        return
-    places = learned[0].nonzero()[:, 0]
-
-    def put(block: Any, args: Any, vectors: Tensor) -> Any:
-        dim = int(batch_first(block))
-        new = vectors.to(args[0].dtype)
-        return (args[0].index_copy(dim, places, new if dim else new.transpose(0, 1)), *args[1:])
-
-    handles = [
-        block.register_forward_pre_hook(lambda b, args, v=v: put(b, args, v), prepend=True)
-        for block, v in zip(list(blocks)[1:], deep, strict=False)
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+        with ExitStack() as hooks:
+            hooks.enter_context(self.embedding.register_forward_hook(embed))
+            for block, new in zip(self.blocks[1:], deep, strict=False):
+                hook = block.register_forward_pre_hook(partial(replace, new), prepend=True)
+                hooks.enter_context(hook)
+            return self.model.encode_text(ids)
 
 
 def batch_first(block: Any) -> bool:

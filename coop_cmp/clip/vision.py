@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from coop_cmp.clip.tower import batch_first
-from coop_cmp.errors import UserError
+from coop_cmp.errors import UserError, first_line
 
 
 class ImageTower:
@@ -52,9 +54,8 @@ class ImageTower:
         try:
             plain, prompted = self.visual(image), self(image, [token])
         except (RuntimeError, ValueError, IndexError, AssertionError) as error:
-            reason = str(error).strip().splitlines()[0]
             raise UserError(
-                f"{name}: its image tower takes no further tokens ({reason})"
+                f"{name}: its image tower takes no further tokens ({first_line(error)})"
             ) from error
         if plain.shape != prompted.shape or torch.equal(plain, prompted):
             raise UserError(f"{name}: the features of its image tower do not see further tokens")
@@ -74,7 +75,7 @@ class ImageTower:
         def add(module: nn.Module, args: Any) -> Any:
             return (_put(args[0], args[0].shape[1], prompts[0]), *args[1:])
 
-        def replace(block: nn.Module, args: Any, tokens: Tensor) -> Any:
+        def replace(tokens: Tensor, block: nn.Module, args: Any) -> Any:
             if batch_first(block):
                 return (_put(args[0], args[0].shape[1] - count, tokens), *args[1:])
             x = args[0].transpose(0, 1)
@@ -84,19 +85,13 @@ class ImageTower:
             dim = int(batch_first(block))
             return out.narrow(dim, 0, out.shape[dim] - count)
 
-        handles = [self.before.register_forward_pre_hook(add, prepend=True)]
-        for block, tokens in zip(self.blocks[1:], prompts[1:], strict=False):
-            handles.append(
-                block.register_forward_pre_hook(
-                    lambda b, args, tokens=tokens: replace(b, args, tokens), prepend=True
-                )
-            )
-        handles.append(self.blocks[-1].register_forward_hook(remove))
-        try:
+        with ExitStack() as hooks:
+            hooks.enter_context(self.before.register_forward_pre_hook(add, prepend=True))
+            for block, tokens in zip(self.blocks[1:], prompts[1:], strict=False):
+                hook = block.register_forward_pre_hook(partial(replace, tokens), prepend=True)
+                hooks.enter_context(hook)
+            hooks.enter_context(self.blocks[-1].register_forward_hook(remove))
             return self.visual(image)
-        finally:
-            for handle in handles:
-                handle.remove()
 
 
 def _put(x: Tensor, length: int, tokens: Tensor) -> Tensor:

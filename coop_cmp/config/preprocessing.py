@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from coop_cmp.errors import UserError
+from coop_cmp.errors import UserError, first_line
 
 SCHEMES = ("hf-hub:", "local-dir:")
 # OpenAI's own architectures, by the names the CoOp codebase uses. They need QuickGELU.
@@ -66,9 +66,9 @@ def read_description(name: str) -> dict[str, Any]:
         if not isinstance(found["model_cfg"]["vision_cfg"], dict):
             raise ValueError("no vision_cfg")
     except Exception as error:  # network libraries raise many kinds
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(
-            f"{name} (MODEL.BACKBONE.NAME) has no open_clip_config.json that can be read: {reason}"
+            f"{name} (MODEL.BACKBONE.NAME) has no open_clip_config.json that can be read: "
+            f"{first_line(error)}"
         ) from error
     return found
 

@@ -26,9 +26,9 @@ def resolve(
 ) -> CfgNode:
     """Return all settings of a run.
 
-    How images are prepared depends on the backbone's weights, unless it is given. The data set's
-    file comes first, then the method's, then flags, then options. A method without a file takes its
-    own defaults.
+    How images are prepared depends on the backbone's weights, unless it is given. The bundled
+    model's file comes first, then the data set's, the method's, flags and options. A method without
+    a file takes its own defaults.
 
     Args:
         root: The checkout, whose ``configs/models`` hold the bundled models.
@@ -53,8 +53,8 @@ def resolve(
     defaults = image_defaults(backbone, weights, models)
     if not files.get("--config-file"):
         defaults |= run_defaults(layers.get("TRAINER.NAME", ""))
-        if (own := models / f"{backbone}.yaml").is_file():
-            defaults |= read_file(cfg, str(own))
+    if (own := models / f"{backbone}.yaml").is_file():
+        defaults |= read_file(cfg, str(own))
     layers = defaults | layers
     for key, value in layers.items():
         assign(cfg, key, value)

@@ -1,7 +1,9 @@
-"""Training-time terms, one file each: plain functions of logits and labels.
+"""Training-time terms, one file each: functions of logits [N, C] and labels [N].
 
-``<name>_loss`` in the module ``<name>``, in lower case, is the function of the term; the names are
-in :mod:`coop_cmp.losses.names`, which works without torch.
+Some take the zero-shot logits [N, C] of the same images, or text features. Settings are described
+in :mod:`coop_cmp.losses.names`, as ``coop-cmp settings`` shows them.
+
+``<name>_loss`` in the module ``<name>``, in lower case, is the function of the term.
 """
 
 from __future__ import annotations

@@ -10,12 +10,7 @@ from coop_cmp.losses.checks import wide
 
 
 def brier_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """The mean over the batch of ``sum over k of (p_k - 1[k = y])^2``; it replaces cross-entropy.
-
-    Args:
-        logits: Shape [N, C].
-        labels: Shape [N].
-    """
+    """Mean over the batch of ``sum over k of (p_k - 1[k = y])^2``; it replaces cross-entropy."""
     logits, labels = wide(logits, labels)
     distance = logits.softmax(1) - F.one_hot(labels, logits.shape[1])
     return distance.square().sum(1).mean()

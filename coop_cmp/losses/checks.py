@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import torch
 from torch import Tensor
@@ -12,22 +13,14 @@ from coop_cmp.errors import UserError, closest
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
-def is_number(value: object) -> bool:
-    """Whether the value is an int or a float; True and False are not."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def check_number(name: str, value: object, low: float = 0.0, high: float = math.inf) -> None:
-    """Refuse what is not a finite number from ``low`` to ``high``."""
-    if not is_number(value) or not math.isfinite(value) or not low <= value <= high:  # type: ignore[arg-type,operator]
+def check_number(name: str, value: object, high: float = math.inf, above: bool = False) -> None:
+    """Refuse what is not a finite number from 0 (or, if asked, above 0) to ``high``."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 <= value <= min(high, sys.float_info.max) or (above and value == 0):  # type: ignore[operator]
         upto = f" and <= {high:g}" if math.isfinite(high) else ""
-        raise UserError(f"{name} must be a finite number >= {low:g}{upto}, got {value!r}")
-
-
-def check_positive(name: str, value: object) -> None:
-    """Refuse what is not a finite number above 0."""
-    if not is_number(value) or not math.isfinite(value) or value <= 0:  # type: ignore[arg-type,operator]
-        raise UserError(f"{name} must be a finite number > 0, got {value!r}")
+        raise UserError(
+            f"{name} must be a finite number {'>' if above else '>='} 0{upto}, got {value!r}"
+        )
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

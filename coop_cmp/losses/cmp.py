@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from coop_cmp.errors import UserError
-from coop_cmp.losses.checks import check_choice, check_positive, check_shapes
+from coop_cmp.losses.checks import check_choice, check_number, check_shapes
 
 Form = Literal["ratio", "log"]
 Reduction = Literal["mean", "sum", "none"]
@@ -85,7 +85,7 @@ def _check(
     ignore_index: int | None,
 ) -> None:
     check_choice("form", form, get_args(Form))
-    check_positive("eps", eps)
+    check_number("eps", eps, above=True)
     check_choice("reduction", reduction, get_args(Reduction))
     check_shapes(logits, labels)
     if ignore_index is not None:

@@ -9,12 +9,7 @@ from coop_cmp.losses.checks import wide
 
 
 def dca_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """``|mean confidence - accuracy|`` of the batch; the accuracy has no gradient.
-
-    Args:
-        logits: Shape [N, C].
-        labels: Shape [N].
-    """
+    """``|mean confidence - accuracy|`` of the batch; the accuracy has no gradient."""
     logits, labels = wide(logits, labels)
     confidence, predicted = logits.softmax(1).max(1)
     return (confidence.mean() - (predicted == labels).to(logits.dtype).mean()).abs()

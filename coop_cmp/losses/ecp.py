@@ -10,14 +10,9 @@ from coop_cmp.losses.checks import wide
 
 
 def ecp_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """The mean over the batch of ``-H(p)``, with the entropy ``H(p) = -sum over k of p_k log p_k``.
+    """Mean over the batch of ``sum over k of p_k log p_k``; labels do not matter.
 
-    The sum runs over the classes, as in the paper; implementations that average over them have a
-    term C times smaller.
-
-    Args:
-        logits: Shape [N, C].
-        labels: Shape [N]; the term does not depend on them.
+    Implementations that average over the classes have a term C times smaller than the paper's.
     """
     logits, _ = wide(logits, labels)
     log_p = F.log_softmax(logits, dim=1)

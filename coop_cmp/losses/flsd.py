@@ -19,12 +19,7 @@ def flsd_loss(
 ) -> Tensor:
     """The focal loss with another exponent where the model is unsure; it replaces cross-entropy.
 
-    Args:
-        logits: Shape [N, C].
-        labels: Shape [N].
-        gamma: The exponent of a sample whose ``p_y`` reaches the threshold.
-        gamma_unsure: The exponent of all others.
-        threshold: From 0 to 1.
+    ``gamma`` is that of a sample whose ``p_y`` reaches the threshold.
     """
     check_number("gamma", gamma)
     check_number("gamma_unsure", gamma_unsure)

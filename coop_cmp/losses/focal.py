@@ -11,14 +11,7 @@ from coop_cmp.losses.checks import check_number, wide
 
 
 def focal_loss(logits: Tensor, labels: Tensor, gamma: float = 3.0) -> Tensor:
-    """The mean over the batch of ``-(1 - p_y)^gamma log p_y``; it replaces cross-entropy.
-
-    Args:
-        logits: Shape [N, C].
-        labels: Shape [N].
-        gamma: How much less a sample counts the surer the model is of its class; 0 is
-            cross-entropy.
-    """
+    """Mean over the batch of ``-(1 - p_y)^gamma log p_y``; it replaces cross-entropy."""
     check_number("gamma", gamma)
     return focal_mean(true_log_probability(logits, labels), gamma)
 

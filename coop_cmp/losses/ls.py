@@ -12,12 +12,7 @@ def ls_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """What label smoothing adds to cross-entropy, per unit of smoothing.
 
     The cross-entropy with targets ``(1 - a) onehot(y) + a / C`` is the plain one plus ``a`` times
-    ``z_y - mean over k of z_k``, whose mean over the batch this is. The smoothing is spread over
-    all C classes, as ``F.cross_entropy(..., label_smoothing=a)`` does.
-
-    Args:
-        logits: Shape [N, C].
-        labels: Shape [N].
+    ``z_y - mean over k of z_k``, whose mean over the batch this is.
     """
     logits, labels = wide(logits, labels)
     return (logits.gather(1, labels[:, None]).squeeze(1) - logits.mean(1)).mean()

@@ -10,13 +10,10 @@ from coop_cmp.losses.checks import check_number, wide
 
 
 def mbls_loss(logits: Tensor, labels: Tensor, margin: float = 10.0) -> Tensor:
-    """The mean over samples and classes of ``max(0, max over j of z_j - z_k - margin)``.
+    """Mean over samples and classes of ``max(0, max over j of z_j - z_k - margin)``.
 
-    Args:
-        logits: Shape [N, C], scaled: the margin is in their units, so 10 means less for CLIP, whose
-            logits are 100 times a cosine, than for the networks of the paper.
-        labels: Shape [N]; the term does not depend on them.
-        margin: The distance to the largest logit without a penalty.
+    The margin is in the units of the logits: 10 means less for CLIP, whose logits are 100 times a
+    cosine, than for the networks of the paper. Labels do not matter.
     """
     check_number("margin", margin)
     logits, _ = wide(logits, labels)

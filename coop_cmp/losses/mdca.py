@@ -10,13 +10,9 @@ from coop_cmp.losses.checks import wide
 
 
 def mdca_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """The mean over classes of ``|mean over the batch of p_k - share of the class in the batch|``.
+    """Mean over classes of ``|mean over the batch of p_k - share of the class in the batch|``.
 
     With many more classes than samples most shares are 0, and the term is noisy.
-
-    Args:
-        logits: Shape [N, C].
-        labels: Shape [N].
     """
     logits, labels = wide(logits, labels)
     shares = F.one_hot(labels, logits.shape[1]).to(logits.dtype).mean(0)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from coop_cmp.losses.checks import check_positive, wide
+from coop_cmp.losses.checks import check_number, wide
 
 
 def mmce_loss(logits: Tensor, labels: Tensor, width: float = 0.4) -> Tensor:
@@ -18,13 +18,8 @@ def mmce_loss(logits: Tensor, labels: Tensor, width: float = 0.4) -> Tensor:
     ``S_mm / m^2 + S_nn / n^2 - 2 S_mn / (m n)``; 0 for a batch that is all correct or all wrong.
     Dividing the means by the counts once more is what the authors' code does, and the published
     weights of the term rely on it.
-
-    Args:
-        logits: Shape [N, C].
-        labels: Shape [N].
-        width: Of the kernel.
     """
-    check_positive("width", width)
+    check_number("width", width, above=True)
     logits, labels = wide(logits, labels)
     confidence, predicted = logits.softmax(1).max(1)
     correct = predicted == labels

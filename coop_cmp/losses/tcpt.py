@@ -25,16 +25,8 @@ def tcpt_loss(
     """``-alpha mean(m) + beta var(m) + moments * M``, see :func:`margins`, :func:`moment_distance`.
 
     Mean and variance (of the population: 0 for one sample) are over the batch. The mean margin is
-    rewarded without bound; only ``beta`` holds it back.
-
-    Args:
-        logits: Scaled, shape [N, C].
-        labels: Shape [N].
-        text_features: Learned and zero-shot, normalised, [C, E] each; or the learned ones of each
-            image, [N, C, E].
-        alpha: Weight of the mean margin.
-        beta: Weight of the margin's variance.
-        moments: Weight of the distance of moments.
+    rewarded without bound; only ``beta`` holds it back. ``text_features`` are the learned and the
+    zero-shot ones, normalised, as :func:`moment_distance` takes them.
     """
     for name, value in (("alpha", alpha), ("beta", beta), ("moments", moments)):
         check_number(name, value)

@@ -16,11 +16,6 @@ def zsnorm_loss(logits: Tensor, labels: Tensor, zero_shot_logits: Tensor) -> Ten
 
     It does not change when a sample's logits are stretched or shifted, so their scale is not
     trained; the test uses them as they are.
-
-    Args:
-        logits: Shape [N, C].
-        labels: Shape [N].
-        zero_shot_logits: Of the same images, shape [N, C].
     """
     logits, labels = wide(logits, labels)
     return -true_log_probability(to_zero_shot_range(logits, zero_shot_logits), labels).mean()

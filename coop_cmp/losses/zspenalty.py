@@ -11,14 +11,9 @@ from coop_cmp.losses.zsnorm import zero_shot_bounds
 
 
 def zspenalty_loss(logits: Tensor, labels: Tensor, zero_shot_logits: Tensor) -> Tensor:
-    """The mean over samples and classes of how far a logit lies outside the zero-shot range.
+    """Mean over samples and classes of how far a logit lies outside the zero-shot range.
 
     ``max(0, z_k - max z0) + max(0, min z0 - z_k)``, with the zero-shot logits ``z0`` of the image.
-
-    Args:
-        logits: Shape [N, C].
-        labels: Shape [N]; the term does not depend on them.
-        zero_shot_logits: Of the same images, shape [N, C].
     """
     logits, _ = wide(logits, labels)
     low, high = zero_shot_bounds(logits, zero_shot_logits)

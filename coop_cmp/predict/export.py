@@ -21,7 +21,7 @@ from coop_cmp.calibrate.storage import Calibrator
 from coop_cmp.clip import load_clip
 from coop_cmp.clip.load import model_config
 from coop_cmp.config.defaults import OPENAI_NAMES
-from coop_cmp.errors import UserError
+from coop_cmp.errors import UserError, first_line
 from coop_cmp.files import atomic_write, write_json
 from coop_cmp.predict.predictor import Predictor, load
 from coop_cmp.predict.trainer import quiet
@@ -155,8 +155,9 @@ def _export_program(net: Any, pixels: Tensor, path: Path) -> None:
             program = torch.export.export(_ImageSide(net), (pixels,), dynamic_shapes=({0: batch},))
             same = close(program.module()(pixels[:1]), net.encode_image(pixels[:1]))
     except Exception as error:  # torch.export has many kinds
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"torch.export cannot take the image tower: {reason}") from error
+        raise UserError(
+            f"torch.export cannot take the image tower: {first_line(error)}"
+        ) from error
     if not same:
         raise UserError("the exported image tower gives other features than the model")
     with atomic_write(path) as file:

@@ -81,9 +81,9 @@ class Project:
     def trainer_config(self, trainer: str, backbone: str) -> Path | None:
         """The method's config, ``clip.yaml``; a variant uses its baseline's.
 
-        A backbone may have a file of its own, and ResNets one of all of them, where a method needs
-        other settings there. A method without files uses those of the one whose node it shares, as
-        zero-shot CLIP does CoOp's. None for a method that brings its settings itself.
+        A backbone may have a file of its own. A method without files uses those of the one whose
+        node it shares, as zero-shot CLIP does CoOp's. None for a method that brings its settings
+        itself.
         """
         method = split_trainer(trainer)[0]
         node = METHODS[method].node if method in METHODS else ""
@@ -93,9 +93,8 @@ class Project:
         if folder is None:
             return None
         name = backbone.lower().replace("/", "").replace("-", "_").removesuffix("clip")
-        own = [name, "rn50"] if name.startswith("rn") else [name]
-        files = [folder / f"{stem}.yaml" for stem in own]
-        return next((file for file in files if file.is_file()), folder / "clip.yaml")
+        own = folder / f"{name}.yaml"
+        return own if own.is_file() else folder / "clip.yaml"
 
     def check(self, runs: Iterable[Run]) -> None:
         """Refuse unknown data sets and trainers, and two runs that would share a directory."""

@@ -19,7 +19,7 @@ from coop_cmp.cli import training
 from tests.conftest import ROOT
 
 DIGITS = ("--dataset-config-file", str(ROOT / "configs/datasets/digits.yaml"))
-COOP = ("--config-file", str(ROOT / "configs/trainers/CoOp/glyph.yaml"))
+COOP = ("--config-file", str(ROOT / "tests/tiny.yaml"))
 SHORT = ("MODEL.BACKBONE.NAME", "TinyCLIP", "OPTIM.MAX_EPOCH", "3", "DATASET.NUM_SHOTS", "2")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.conftest import ROOT
 
 DIGITS = ("--dataset-config-file", str(ROOT / "configs/datasets/digits.yaml"))
-COOP = ("--config-file", str(ROOT / "configs/trainers/CoOp/glyph.yaml"))
+COOP = ("--config-file", str(ROOT / "tests/tiny.yaml"))
 TRAIN = ("--trainer", "CoOp_CMP", "--backbone", "TinyCLIP", "--seed", "1", *DIGITS, *COOP)
 SWEEP = ("digits", "--shots", "1", "--dry-run", "--output", "{tmp}/out")
 

@@ -86,10 +86,7 @@ def test_long_encoding_says_how_far_it_is_every_half_minute(monkeypatch, capsys)
 
 @pytest.mark.parametrize("name", ["roberta-ViT-B-32", "ViT-B-16-SigLIP", "nllb-clip-base"])
 def test_a_model_that_needs_transformers_says_what_to_install(name, monkeypatch):
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda n, *a: None if n == "transformers" else find(n, *a)
-    )
+    monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UserError, match=r"needs .*: pip install 'coop-cmp\[transformers\]'"):
         load_clip(name)
 

@@ -29,7 +29,7 @@ def prompts(tiny_weights, tmp_path, monkeypatch, capsys):
                 [
                     *("train", "--root", str(tmp_path), "--seed", "1", "--trainer", trainer),
                     *("--dataset-config-file", str(ROOT / "configs/datasets/digits.yaml")),
-                    *("--config-file", str(ROOT / "configs/trainers/CoOp/glyph.yaml")),
+                    *("--config-file", str(ROOT / "tests/tiny.yaml")),
                     *("--output-dir", str(out), *OPTIONS, *options),
                 ]
             )
