@@ -125,7 +125,7 @@ def test_methods_train_predict_and_export_on_other_towers(
         np.testing.assert_allclose(predicted.logits, logits, atol=2e-5)
         assert logits.std(0).min() > 0
         if trainer == "CoCoOp":
-            with pytest.raises(UserError, match="no fixed classifier: .* for every image"):
+            with pytest.raises(UserError, match=r"no fixed classifier: .* for every image"):
                 export(tmp_path / trainer, tmp_path / "digits.safetensors")
             continue
         export(tmp_path / trainer, tmp_path / "digits.safetensors")
