@@ -32,6 +32,7 @@ def parser_of(description: str, rounds: int = 0) -> argparse.ArgumentParser:
     """A parser with the options that all benchmarks have; ``rounds`` is the default of its own."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--json", metavar="FILE", help="also write the numbers to this file")
+    parser.add_argument("--page", metavar="FILE", help="also put the rows into this page's table")
     parser.add_argument(
         "--threads",
         type=int,
@@ -176,3 +177,32 @@ def report(args: argparse.Namespace, rows: list[dict[str, Any]], **more: Any) ->
     }
     if args.json:
         write_json(args.json, {"machine": machine, "rows": rows, **more})
+    if args.page:
+        write_table(Path(args.page), Path(sys.argv[0]).name, rows)
+
+
+def write_table(page: Path, script: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Put rows into the table that follows a benchmark's command in a page.
+
+    A row takes the place of the one that has the same first two cells.
+    """
+    lines = page.read_text(encoding="utf-8").splitlines()
+    command = next(i for i, line in enumerate(lines) if f"benchmarks/{script}" in line)
+    first = next(i for i in range(command, len(lines)) if lines[i].startswith("|")) + 2
+    last = next((i for i in range(first, len(lines)) if not lines[i].startswith("|")), len(lines))
+    columns = [name.strip() for name in lines[first - 2].strip("|").split("|")]
+    cells = [[shown(name, row.get(name, "")) for name in columns] for row in rows]
+    table = [*lines[first:last], *(f"| {' | '.join(row)} |" for row in cells)]
+    lines[first:last] = {tuple(line.split("|")[1:3]): line for line in table}.values()
+    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def shown(column: str, value: Any) -> str:
+    """A cell of a page's table."""
+    if isinstance(value, str):
+        return value
+    if column == "faster":
+        return f"{value:.1f}x"
+    if "differ" in column:
+        return f"{value:.1e}" if value else "0"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

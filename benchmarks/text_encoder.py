@@ -1,6 +1,6 @@
 """The text encoder against the naive pass: time, tokens, arithmetic, memory and differences.
 
-    python benchmarks/text_encoder.py [--json FILE] [--threads 2] [--rounds 3] [--case NAME ...]
+    python benchmarks/text_encoder.py [--page docs/performance.md] [--rounds 3] [--case NAME ...]
 
 The text tower of ViT-B/16, or of the model in a case's name, with random weights. ``naive`` is what
 the CoOp codebase does: all tokens of every class through every layer, one pass per image where
@@ -68,7 +68,7 @@ class Case:
 
 CASES = {
     "CoOp": Case(100),
-    "CoOp, own context per class": Case(100, own=True),
+    "CoOp, context per class": Case(100, own=True),
     "CoOp, name in the middle": Case(100, position="middle"),
     "CoCoOp, 4 images, 50 classes": Case(50, n_ctx=4, groups=4),
     "ProDA, 4 prompts, 50 classes": Case(50, groups=4),
@@ -84,8 +84,8 @@ CASES = {
 
 def make_pass(
     case: Case, way: str, small: bool, device: str = "cpu"
-) -> tuple[Callable[[], list[Tensor]], int]:
-    """A pass that returns normalised features and gradients, and its number of tokens."""
+) -> tuple[Callable[[], list[Tensor]], str, int]:
+    """A pass that returns normalised features and gradients, its way and number of tokens."""
     model = random_clip(case.model, small, image_tower=False).to(device)
     encoder = TextEncoder(model, way)  # type: ignore[arg-type]
     length = encoder.tower.length or 0
@@ -113,7 +113,7 @@ def make_pass(
 
     prompts = max(1, case.groups)
     tokens = prompts * (layout.n_tokens if encoder.kind == "shared" else case.classes * length)
-    return run, tokens
+    return run, encoder.kind, tokens
 
 
 def measure(
@@ -121,7 +121,7 @@ def measure(
 ) -> dict[str, Any]:
     """Measure one way for one case in this process, and keep its results in a file."""
     case = CASES[name]
-    run, tokens = make_pass(case, way, small, device)
+    run, kind, tokens = make_pass(case, way, small, device)
     flops = 0
 
     def counted() -> None:
@@ -131,7 +131,8 @@ def measure(
     peak = peak_bytes(counted)
     seconds = in_turns({"pass": run}, rounds)["pass"]
     share = flops / matrix_rate(device=device) / seconds
-    return {"tokens": tokens, "flops": flops, "seconds": seconds, "share": share, "bytes": peak}
+    found = {"encoder": kind, "tokens": tokens, "flops": flops, "seconds": seconds}
+    return {**found, "share": share, "bytes": peak}
 
 
 def differences(files: list[Path]) -> dict[str, float]:
@@ -164,7 +165,7 @@ def main() -> None:
                 rows.append(
                     {
                         "prompts": name,
-                        "encoder": way,
+                        "encoder": found["encoder"],
                         "tokens": found["tokens"],
                         "GFLOP": found["flops"] / 1e9,
                         "seconds": found["seconds"],

@@ -155,9 +155,7 @@ def _export_program(net: Any, pixels: Tensor, path: Path) -> None:
             program = torch.export.export(_ImageSide(net), (pixels,), dynamic_shapes=({0: batch},))
             same = close(program.module()(pixels[:1]), net.encode_image(pixels[:1]))
     except Exception as error:  # torch.export has many kinds
-        raise UserError(
-            f"torch.export cannot take the image tower: {first_line(error)}"
-        ) from error
+        raise UserError(f"torch.export cannot take the image tower: {first_line(error)}") from error
     if not same:
         raise UserError("the exported image tower gives other features than the model")
     with atomic_write(path) as file:

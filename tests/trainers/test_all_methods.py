@@ -13,6 +13,7 @@ from dassl.engine import TRAINER_REGISTRY
 from coop_cmp.errors import UserError
 from coop_cmp.trainers.cmp import CMP
 from tests.conftest import ROOT
+from tests.predict.test_predict import SMALL
 from tests.trainers.conftest import METHODS, steps
 
 
@@ -33,11 +34,17 @@ def test_only_what_is_learned_gets_a_gradient_and_all_of_it_does(build, method, 
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_lambda_zero_trains_the_very_same_weights(build, method):
-    plain, twin = build(method), build(f"{method}_CMP", "TRAINER.CMP.LAMBDA", 0.0)
-    steps(plain), steps(twin)
-    for name, value in plain.learner.state_dict().items():
-        assert torch.equal(value, twin.learner.state_dict()[name]), name
+def test_lambda_zero_trains_and_predicts_bit_for_bit_as_the_baseline(run, method, tmp_path):
+    options, learned = (*SMALL.get(method, ()), "TRAIN.PRINT_FREQ", "1"), []
+    plain, _ = run("plain", *options, trainer=method)
+    twin, said = run("twin", *options, "TRAINER.CMP.LAMBDA", "0.0", trainer=f"{method}_CMP")
+    assert " loss_cmp 0.0000 " in said
+    assert (plain == twin).all()
+    for name in ("plain", "twin"):
+        (path,) = (tmp_path / name).glob("*/model.pth.tar-3")
+        learned.append(torch.load(path, weights_only=True)["state_dict"])
+    for name, value in learned[0].items():
+        assert torch.equal(value, learned[1][name]), name
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -1,4 +1,4 @@
-"""trainers/bpeft.py: its loss by a plain loop, independent members, and a run from end to end."""
+"""trainers/bpeft.py: losses and predictions by plain loops, independent members, whole runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from coop_cmp.trainers.bpeft import vacuity_of_logits
+from coop_cmp.trainers.bpeft import (
+    correct_evidence,
+    incorrect_evidence,
+    joined_logits,
+    likelihood_loss,
+    predict,
+    strengths,
+    vacuity,
+    vacuity_of_logits,
+)
 from tests.trainers.conftest import CLASSES, loss_and_gradients, steps
 from tests.trainers.test_devices import traced_step
 
@@ -101,3 +110,80 @@ def test_a_run_stores_probabilities_and_vacuity_and_can_be_tested_again(run, tmp
     np.testing.assert_allclose(again, logits, atol=1e-6)
     error = run("none", "TRAINER.BPEFT.KL_WEIGHTS", "[]", trainer="BPEFT", code=2)
     assert "KL_WEIGHTS must name at least one member" in error
+
+
+@pytest.fixture
+def outputs() -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return 2 * torch.randn(6, 4, dtype=torch.float64, generator=generator)
+
+
+@pytest.fixture
+def labels() -> torch.Tensor:
+    return torch.tensor([0, 1, 2, 3, 0, 2])
+
+
+@pytest.mark.parametrize("loss", [likelihood_loss, incorrect_evidence])
+def test_gradients_are_finite_differences(loss, outputs, labels):
+    assert torch.autograd.gradcheck(lambda o: loss(o, labels), outputs.requires_grad_())
+
+
+def test_correct_evidence_pulls_up_the_true_output_where_it_is_negative_and_nothing_else(
+    outputs, labels
+):
+    outputs.requires_grad_()
+    (gradient,) = torch.autograd.grad(correct_evidence(outputs, labels).sum(), outputs)
+    for n, label in enumerate(labels.tolist()):
+        alpha = [math.exp(o) + 1 for o in outputs[n].tolist()]
+        expected = [0.0] * 4
+        if outputs[n, label] < 0:
+            expected[label] = -4 / sum(alpha)
+        assert gradient[n].tolist() == pytest.approx(expected)
+    assert (gradient != 0).sum() > 0
+
+
+def test_no_evidence_is_full_vacuity_and_much_is_none():
+    assert vacuity(torch.full((3,), -50.0)).item() == pytest.approx(1)
+    assert vacuity(torch.tensor([50.0, 0.0, 0.0])).item() == pytest.approx(0, abs=1e-20)
+
+
+@pytest.mark.parametrize(("exponent", "weight"), [(1.0, 0.0), (1.5, 100.0), (2.0, 3.0)])
+def test_the_base_rate_adjustment_follows_its_formula_and_keeps_the_order(
+    exponent, weight, outputs
+):
+    adjusted = predict(outputs, exponent, weight)
+    for row, got in zip(outputs.exp().tolist(), adjusted, strict=True):
+        least = min(row)
+        alpha = [e + (weight or 4) * ((e - least) / least) ** exponent for e in row]
+        assert got.tolist() == pytest.approx([a / sum(alpha) for a in alpha])
+    assert torch.equal(adjusted.argsort(dim=1), outputs.argsort(dim=1))
+
+
+def test_a_heavy_adjustment_is_a_fixed_temperature():
+    """Where it outweighs the evidence, and the least evidence is small: softmax of m times o."""
+    outputs = torch.randn(50, 20, dtype=torch.float64)
+    outputs[:, 0] = -30.0
+    expected = (1.5 * outputs).softmax(1)
+    torch.testing.assert_close(predict(outputs, 1.5, 1e9), expected, atol=1e-6, rtol=0)
+
+
+def test_logits_of_an_ensemble_hold_the_mean_prediction_and_the_mean_vacuity():
+    generator = torch.Generator().manual_seed(0)
+    members = 3 * torch.randn(3, 7, 5, generator=generator)
+    for exponent in (0.0, 1.5):
+        logits = joined_logits(members, exponent)
+        mean = torch.stack([predict(member, exponent) for member in members]).mean(0)
+        torch.testing.assert_close(logits.softmax(-1), mean)
+        scores = torch.stack([5 / (member.exp() + 1).sum(-1) for member in members]).mean(0)
+        torch.testing.assert_close(vacuity_of_logits(logits), scores)
+    alone = joined_logits(members[:1])
+    torch.testing.assert_close(alone, strengths(members[0]).log())
+
+
+def test_the_largest_outputs_give_finite_losses_and_predictions():
+    extreme = torch.tensor([[10.0, -10.0, 10.0], [-10.0, -10.0, -10.0]])
+    labels = torch.tensor([1, 0])
+    for exponent in (0.0, 1.5, 3.0):
+        assert joined_logits(extreme[None], exponent).isfinite().all()
+    for loss in (likelihood_loss, incorrect_evidence, correct_evidence):
+        assert loss(extreme, labels).isfinite().all()
