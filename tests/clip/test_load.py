@@ -8,6 +8,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import huggingface_hub
 import numpy as np
 import open_clip
 import pytest
@@ -205,21 +206,31 @@ def test_weights_of_clips_class_load_into_a_model_whose_tower_is_apart(tiny_weig
     assert torch.equal(state["token_embedding.weight"], plain["token_embedding.weight"])
 
 
-def test_a_folder_in_open_clips_format_is_a_model(tiny_weights, tiny_clip, tmp_path):
+@pytest.mark.parametrize("scheme", ["local-dir", "hf-hub"])
+def test_a_folder_or_repository_in_open_clips_format_is_a_model(
+    scheme, tiny_weights, tiny_clip, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    repository = tmp_path / "models--some--model"
+    folder = repository / "snapshots/first"
+    folder.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs/main").write_text("first")
     preprocess = {"mean": [0.5] * 3, "std": [0.5] * 3, "resize_mode": "squash"}
     description = {"model_cfg": TINY, "preprocess_cfg": preprocess}
-    (tmp_path / "open_clip_config.json").write_text(json.dumps(description))
-    name = f"local-dir:{tmp_path}"
+    (folder / "open_clip_config.json").write_text(json.dumps(description))
+    name = {"local-dir": f"local-dir:{folder}", "hf-hub": "hf-hub:some/model"}[scheme]
     with pytest.raises(UserError, match="holds no weights"):
         load_clip(name)
-    shutil.copy(tiny_weights, tmp_path / "open_clip_model.safetensors")
+    shutil.copy(tiny_weights, folder / "open_clip_model.safetensors")
     assert_same_weights(load_clip(name).model, tiny_clip.model.state_dict())
     cfg = resolve(ROOT, {}, {"TRAINER.NAME": "CoOp", "MODEL.BACKBONE.NAME": name}, {})
     theirs = open_clip.create_model_and_transforms(name)[2]
     assert torch.equal(build_transform(cfg, is_train=False)(picture()), theirs(picture()))
     assert not torch.equal(theirs(picture()), theirs(picture().crop((60, 0, 360, 300))))
-    with pytest.raises(UserError, match=r"local-dir:/nowhere.*no open_clip_config\.json"):
-        load_clip("local-dir:/nowhere")
+    with pytest.raises(UserError, match=r"/nowhere .*has no open_clip_config\.json"):
+        load_clip(f"{scheme}:some/nowhere")
 
 
 def test_images_are_prepared_as_the_weights_want_them(monkeypatch):
