@@ -125,10 +125,6 @@ def context_layout(
         words: Only for ``end``: a phrase of at least ``n_ctx`` tokens. The vectors take the place
             of its first tokens, the others stay as fixed words.
     """
-    if position not in ("end", "middle", "front"):
-        raise UserError(
-            f'the class token position must be "end", "middle" or "front", got "{position}"'
-        )
     words_of = words_by(tokenizer)
     context = tuple(-1 - m for m in range(n_ctx))
     names = [clean(name) for name in classnames]

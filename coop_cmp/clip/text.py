@@ -66,8 +66,6 @@ class TextEncoder(nn.Module):
         mode: str = "",
     ) -> None:
         super().__init__()
-        if kind not in ("shared", "naive"):
-            raise UserError(f'MODEL.TEXT_ENCODER must be "shared" or "naive", got "{kind}"')
         self.clip = clip_model
         self.tower = TextTower(clip_model)
         self.kind = "full" if kind == "shared" and self.tower.reason else kind

@@ -94,11 +94,6 @@ def test_a_prompt_that_is_too_long_is_refused_by_name(position, words, n_ctx):
         context_layout(["cat", "dog " * words], tokenizer, n_ctx, position)
 
 
-def test_an_unknown_position_is_refused():
-    with pytest.raises(UserError, match='"end", "middle" or "front", got "side"'):
-        context_layout(["cat"], tokenizer, 4, "side")  # type: ignore[arg-type]
-
-
 slot_lists = st.lists(
     st.lists(st.integers(-3, 5), min_size=1, max_size=6).map(tuple), min_size=1, max_size=24
 ).map(lambda rows: tuple((START, *row, END) for row in rows))

@@ -344,11 +344,6 @@ def test_the_naive_way_runs_one_prompt_of_each_class_at_a_time():
     assert sizes == [len(NAMES)] * 3
 
 
-def test_an_unknown_way_is_refused():
-    with pytest.raises(UserError, match='"shared" or "naive", got "fast"'):
-        TextEncoder(small_clip("vit"), "fast")  # type: ignore[arg-type]
-
-
 def test_few_tokens_are_computed(monkeypatch):
     """100 names of one or two words under 16 vectors: hundreds of tokens, not 7,700."""
     names = [f"{a} {b}" for a in ("old", "big", "red", "wet") for b in ["cat"] * 25]

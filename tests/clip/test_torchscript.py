@@ -74,11 +74,6 @@ def test_the_tensors_are_those_of_torch_jit_load(archive):
     assert_same(read_torchscript(archive), dict(torch.jit.load(archive).state_dict()))
 
 
-def test_the_loader_reads_an_archive_through_it(archive, monkeypatch):
-    monkeypatch.setattr(torch.jit, "load", None)
-    assert "layers.0.weight" in read_state_dict(archive)
-
-
 class WritesAFile(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -46,14 +46,6 @@ def test_proposition_1_the_ratio_is_below_one_over_the_number_of_competitors(see
     assert (ratios < 1 / competitors).all()
 
 
-def test_proposition_1_one_is_approached_but_never_reached():
-    gaps = torch.tensor([1e-1, 1e-3, 1e-6], dtype=torch.float64)
-    logits = torch.stack([-gaps, torch.zeros(3)], 1)
-    ratios = cmp_loss(logits, torch.zeros(3, dtype=torch.long), reduction="none")
-    torch.testing.assert_close(ratios, torch.exp(-gaps), rtol=1e-9, atol=0)
-    assert (ratios < 1).all()
-
-
 def test_proposition_2_correct_samples_cost_nothing_though_equation_2_says_otherwise():
     probs = torch.tensor([[0.7, 0.2, 0.1]], dtype=torch.float64)
     label = torch.tensor([0])

@@ -15,6 +15,7 @@ from coop_cmp.trainers.cmp import CMP
 from tests.conftest import ROOT
 from tests.predict.test_predict import SMALL
 from tests.trainers.conftest import METHODS, steps
+from tests.trainers.test_devices import traced_step
 
 
 @pytest.mark.parametrize("model", ["TinyCLIP", "TinyResNet"])
@@ -79,11 +80,14 @@ def test_lower_precision_trains_with_finite_numbers_near_those_of_single(build, 
 
 @pytest.mark.parametrize("method", METHODS[:-1])
 def test_prompts_can_be_kept_in_half_precision_as_the_coop_codebase_does(build, method):
-    trainer = build(
-        method, f"TRAINER.{method.upper()}.PREC", "fp16", "MODEL.LEARNABLE_DTYPE", "model"
-    )
-    steps(trainer)
+    half = (f"TRAINER.{method.upper()}.PREC", "fp16", "MODEL.LEARNABLE_DTYPE", "model")
+    trainer, single = build(f"{method}_CMP", *half), build(f"{method}_CMP")
+    assert steps(trainer)[0]["loss"] == pytest.approx(steps(single)[0]["loss"], rel=0.02)
     assert {p.dtype for p in trainer.learner.parameters()} == {torch.float16}
+    assert all(p.isfinite().all() for p in trainer.learner.parameters())
+    assert trainer.model_inference(trainer.test_loader[0]["img"]).dtype == torch.float32
+    traced = traced_step(build(f"{method}_CMP", *half))
+    assert {value.device.type for value in traced.values()} == {"cuda"}
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -16,7 +16,6 @@ from coop_cmp.trainers.bpeft import (
     likelihood_loss,
     predict,
     strengths,
-    vacuity,
     vacuity_of_logits,
 )
 from tests.trainers.conftest import CLASSES, loss_and_gradients, steps
@@ -142,11 +141,6 @@ def test_correct_evidence_pulls_up_the_true_output_where_it_is_negative_and_noth
     assert (gradient != 0).sum() > 0
 
 
-def test_no_evidence_is_full_vacuity_and_much_is_none():
-    assert vacuity(torch.full((3,), -50.0)).item() == pytest.approx(1)
-    assert vacuity(torch.tensor([50.0, 0.0, 0.0])).item() == pytest.approx(0, abs=1e-20)
-
-
 @pytest.mark.parametrize(("exponent", "weight"), [(1.0, 0.0), (1.5, 100.0), (2.0, 3.0)])
 def test_the_base_rate_adjustment_follows_its_formula_and_keeps_the_order(
     exponent, weight, outputs
@@ -157,14 +151,6 @@ def test_the_base_rate_adjustment_follows_its_formula_and_keeps_the_order(
         alpha = [e + (weight or 4) * ((e - least) / least) ** exponent for e in row]
         assert got.tolist() == pytest.approx([a / sum(alpha) for a in alpha])
     assert torch.equal(adjusted.argsort(dim=1), outputs.argsort(dim=1))
-
-
-def test_a_heavy_adjustment_is_a_fixed_temperature():
-    """Where it outweighs the evidence, and the least evidence is small: softmax of m times o."""
-    outputs = torch.randn(50, 20, dtype=torch.float64)
-    outputs[:, 0] = -30.0
-    expected = (1.5 * outputs).softmax(1)
-    torch.testing.assert_close(predict(outputs, 1.5, 1e9), expected, atol=1e-6, rtol=0)
 
 
 def test_logits_of_an_ensemble_hold_the_mean_prediction_and_the_mean_vacuity():

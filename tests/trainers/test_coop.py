@@ -38,21 +38,6 @@ def test_the_loss_and_its_gradient_are_those_of_prompts_built_one_by_one(build, 
     torch.testing.assert_close(gradients["ctx"], gradient, rtol=1e-4, atol=rounding)
 
 
-@pytest.mark.parametrize("position", ["middle", "front"])
-@pytest.mark.parametrize("n_ctx", [4, 5])
-def test_the_position_of_the_name_moves_tokens_and_loses_none(build, position, n_ctx):
-    """A name that ends in a bracket has one more token there, as its full stop stands apart."""
-    names = [name for name in CLASSES if not name.endswith(")")]
-    slots = {}
-    for place in ("end", position):
-        options = ("TRAINER.COOP.N_CTX", n_ctx, "TRAINER.COOP.CLASS_TOKEN_POSITION", place)
-        slots[place] = build("CoOp", *options, classnames=names).learner.layout.slots
-    assert slots["end"] != slots[position]
-    for ours, theirs in zip(slots["end"], slots[position], strict=True):
-        assert sorted(ours) == sorted(theirs)
-        assert ours[-1] == theirs[-1]
-
-
 def test_words_decide_the_number_of_vectors_and_share_them(build):
     words = ("TRAINER.COOP.CTX_INIT", "a_photo_of_a", "TRAINER.COOP.N_CTX", 16)
     learner = build("CoOp", *words, "TRAINER.COOP.CSC", True).learner

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from coop_cmp.losses import cmp_loss
 from coop_cmp.trainers.base import same_classes
-from coop_cmp.trainers.fit import Fit, gradient_ratio
+from coop_cmp.trainers.fit import gradient_ratio
 from tests.trainers.conftest import METHODS, steps
 
 
@@ -71,14 +71,6 @@ def test_a_plain_method_has_no_gradient_of_a_term_and_an_untrained_one_nothing(b
     assert trainer.facts()["fit"] == {}
     steps(trainer)
     assert set(trainer.facts()["fit"]) == {"wrong", "accuracy"}
-
-
-def test_means_are_over_the_steps_that_gave_a_value():
-    fit = Fit()
-    for value in (1.0, 2.0, 6.0):
-        fit.add("a", torch.tensor(value))
-    fit.add("b", torch.tensor(4.0))
-    assert fit.means() == {"a": 3.0, "b": 4.0}
 
 
 def test_curves_hold_the_mean_of_each_epoch_and_are_thinned_out(build):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
 import open_clip
 import pytest
 import torch
-import yaml
 from torch import nn
 
 from coop_cmp.config import SETTINGS
@@ -18,9 +16,7 @@ from coop_cmp.trainers.cocoop import ConditionalPromptLearner
 from coop_cmp.trainers.coop import PromptLearner
 from coop_cmp.trainers.maple import MultiModalPromptLearner
 from coop_cmp.trainers.proda import PromptDistribution
-from tests.conftest import ROOT
 from tests.trainers.conftest import steps
-from tests.trainers.test_devices import traced_step
 
 NAMES = ["cat", "dog", "tree"]
 
@@ -115,33 +111,6 @@ def test_kgcoop_starts_from_four_words(vit):
     assert learner.ctx.shape == (4, 512)
     words = vit.tokenizer(["a photo of a"])[0, 1:5]
     assert torch.equal(learner.ctx, vit.text.embedding(words))
-
-
-def leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The settings of a config file by their full names."""
-    found = {}
-    for key, value in tree.items():
-        inner = isinstance(value, dict)
-        found |= leaves(value, f"{prefix}{key}.") if inner else {prefix + key: value}
-    return found
-
-
-def test_in_the_published_precision_prompts_are_trained_in_fp16(build):
-    preset = leaves(yaml.safe_load((ROOT / "configs/trainers/CoOp/clip.yaml").read_text()))
-    assert preset["TRAINER.COOP.PREC"] == "fp16"
-    preset["MODEL.LEARNABLE_DTYPE"] = "model"
-    del preset["MODEL.BACKBONE.NAME"]  # a small model takes its place
-    trainer = build("CoOp_CMP", *chain(*preset.items()), "OPTIM.WARMUP_EPOCH", 0)
-    start = trainer.learner.ctx.detach().clone()
-    reports = steps(trainer)
-    single = steps(build("CoOp_CMP", *chain(*preset.items()), "TRAINER.COOP.PREC", "fp32"))
-    assert trainer.model.text_encoder.dtype == trainer.learner.ctx.dtype == torch.float16
-    assert trainer.learner.ctx.isfinite().all()
-    assert not torch.equal(trainer.learner.ctx, start)
-    assert reports[0]["loss"] == pytest.approx(single[0]["loss"], rel=0.02)
-    assert trainer.model_inference(trainer.test_loader[0]["img"]).dtype == torch.float32
-    traced = traced_step(build("CoOp_CMP", *chain(*preset.items())))
-    assert {value.device.type for value in traced.values()} == {"cuda"}
 
 
 def test_a_checkpoint_of_another_method_is_no_start(build, tmp_path):
