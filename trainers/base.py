@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from coop_cmp.clip import (
     LoadedCLIP,
+    PromptLayout,
     TextEncoder,
     check_preprocessing,
     check_text_encoder,
@@ -105,6 +106,10 @@ class PromptedCLIP(nn.Module):
     def encode_text(self) -> Tensor:
         """Text features [C, E], not normalised."""
         raise NotImplementedError
+
+    def encode_prompts(self, layout: PromptLayout, context: Tensor | None = None) -> Tensor:
+        """Normalised text features [C, E], or [G, C, E] of G contexts, in single precision."""
+        return F.normalize(self.text_encoder(layout, context).float(), dim=-1)
 
     def text_features(self) -> Tensor:
         """Normalised text features [C, E] in single precision."""

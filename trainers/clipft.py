@@ -77,7 +77,7 @@ class FineTunedCLIP(PromptedCLIP):
         present = (label if self.host_label is None else self.host_label).unique()
         slots = tuple(self.layout.slots[c] for c in present.tolist())
         classes = to_device(present, label.device)
-        text = F.normalize(self.text_encoder(replace(self.layout, slots=slots)).float(), dim=-1)
+        text = self.encode_prompts(replace(self.layout, slots=slots))
         known = self.similarity(image_features, text)  # [B, classes of the batch]
         logits = known.new_full((len(label), self.layout.n_classes), float("-inf"))
         logits = logits.index_copy(1, classes, known.detach())

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
@@ -59,9 +58,8 @@ class CoCoOpCLIP(PromptedCLIP):
 
     def text_for(self, image_features: Tensor) -> Tensor:
         """Normalised text features [B, C, E] for normalised image features [B, E]."""
-        contexts = self.prompt_learner(image_features)
-        text = self.text_encoder(self.prompt_learner.layout, contexts)
-        return F.normalize(text.float(), dim=-1)
+        learner = self.prompt_learner
+        return self.encode_prompts(learner.layout, learner(image_features))
 
     def classifier(self) -> None:
         """There is no classifier for all images."""

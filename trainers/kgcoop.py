@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor
 
@@ -49,8 +48,7 @@ class KgCoOpCLIP(CoOpCLIP):
         """Normalised text features [C, E] of the template; nothing of it is learned."""
         if self._anchor is None:
             with torch.no_grad():
-                encoded = self.text_encoder(self.anchor_layout)
-            self._anchor = F.normalize(encoded.float(), dim=-1)
+                self._anchor = self.encode_prompts(self.anchor_layout)
         return self._anchor
 
     def losses(self, image_features: Tensor, label: Tensor) -> Step:

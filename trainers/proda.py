@@ -111,12 +111,11 @@ class ProDACLIP(PromptedCLIP):
 
     def diversity_loss(self) -> Tensor:
         """Mean absolute cosine of different prompts without a class name."""
-        count = len(self.prompt_learner.ctx)
-        nameless = self.text_encoder(self.prompt_learner.nameless, self.prompt_learner.ctx)[:, 0]
-        nameless = F.normalize(nameless.float(), dim=-1)  # [P, E]
+        learner = self.prompt_learner
+        nameless = self.encode_prompts(learner.nameless, learner.ctx)[:, 0]  # [P, E]
         with torch.autocast(nameless.device.type, enabled=False):
             cosines = (nameless @ nameless.t()).abs()
-        return (cosines.sum() - cosines.trace()) / max(1, count * (count - 1))
+        return (cosines.sum() - cosines.trace()) / max(1, len(nameless) * (len(nameless) - 1))
 
     def losses(self, image_features: Tensor, label: Tensor) -> Step:
         """The upper bound for some of the prompts, and the diversity of all."""

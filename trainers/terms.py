@@ -73,8 +73,7 @@ class ZeroShotCLIP:
     ) -> None:
         layout = template_layout(template_of(cfg), classnames, clip.tokenizer)
         with torch.no_grad():
-            encoded = model.text_encoder(layout)
-            self.text = F.normalize(encoded.float(), dim=-1)  # [C, E]
+            self.text = model.encode_prompts(layout)  # [C, E]
             self.scale = model.logit_scale.float().exp().clone()
         self.dtype, self.visual = model.text_encoder.dtype, None
         if not model.frozen_image_tower:

@@ -19,7 +19,6 @@ from functools import cached_property, partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from dassl.optim import build_optimizer
 from torch import Tensor
@@ -190,8 +189,7 @@ class TunedCLIP(PromptedCLIP):
 
     def encode(self, context: Tensor) -> Tensor:
         """Normalised text features [C, E] of a context [M, d], or [B, C, E] of [B, M, d]."""
-        features = self.text_encoder(self.prompt_learner.layout, context)
-        return F.normalize(features.float(), dim=-1)
+        return self.encode_prompts(self.prompt_learner.layout, context)
 
     def classifier(self) -> None:
         """There is none for all images; the graph that all of them start from is forgotten."""
