@@ -8,17 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coop_cmp.clip import (
-    LoadedCLIP,
     PromptLayout,
     context_layout,
-    random_context,
     template_layout,
     text_layout,
-    word_vectors,
 )
 from coop_cmp.clip.packing import into_blocks, pack
 from coop_cmp.errors import UserError
-from tests.small_clip import small_clip, tokenizer
+from tests.small_clip import tokenizer
 
 START, STOP, END = 49406, 269, 49407  # <start>, "." and <end> in CLIP's table
 CPU = torch.device("cpu")
@@ -47,12 +44,6 @@ def test_a_name_that_ends_in_a_bracket_keeps_all_its_tokens(position):
     assert [slot for slot in slots if slot >= 0] == [START, *ids(name), STOP, END]
 
 
-def test_words_that_the_vectors_do_not_replace_stay_in_the_prompt():
-    """MaPLe learns "a photo" and keeps "of a"."""
-    (slots,) = context_layout(["cat"], tokenizer, 2, words="a photo of a").slots
-    assert slots == (START, -1, -2, *ids("of a cat."), END)
-
-
 def test_plain_text_is_the_tokenizers_row_up_to_the_end_token():
     texts = ["a photo of a cat.", "itap of a ram (adult male sheep)."]
     rows = tokenizer(texts).tolist()
@@ -78,13 +69,6 @@ def test_the_end_token_is_never_shared():
     layout = text_layout(["cat", "cat"], tokenizer)
     assert layout.prefix == (START, *ids("cat"))
     assert layout.n_tokens == 2 + 2
-
-
-def test_words_become_their_embeddings():
-    table = small_clip("vit").token_embedding
-    vectors = word_vectors("a photo of a", tokenizer, table)
-    assert torch.equal(vectors, table.weight[ids("a photo of a")])
-    assert not vectors.requires_grad
 
 
 @pytest.mark.parametrize("position", ["end", "middle", "front"])
@@ -170,12 +154,3 @@ def test_a_template_is_filled_with_each_name():
         (START, *ids(text), END) for text in ("a golden retriever, {sic}.", "a cat, {sic}.")
     ]
     assert layout.slots == tuple(expected)
-
-
-def test_a_random_context_has_the_width_of_the_text_tower_and_a_small_deviation():
-    clip = LoadedCLIP(small_clip("vit"), tokenizer, "vit", "", "", (16, 16))
-    torch.manual_seed(0)
-    context = random_context(clip, 50, 40)
-    assert context.shape == (50, 40, clip.model.ln_final.weight.shape[0])
-    assert context.std() == pytest.approx(0.02, rel=0.05)
-    assert abs(context.mean()) < 1e-3
