@@ -57,8 +57,6 @@ def remove_leftovers(directory: str | os.PathLike[str], name: str = "") -> None:
 
 def is_running(process: int) -> bool:
     """Whether there is a process with this number; True where that cannot be asked."""
-    if os.name != "posix":
-        return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:

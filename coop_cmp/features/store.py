@@ -6,6 +6,7 @@ of its data. What does not match is computed again.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import math
@@ -23,11 +24,6 @@ from torch import Tensor
 
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
-
-try:
-    import fcntl
-except ImportError:  # there are no such locks on Windows
-    fcntl = None  # type: ignore[assignment]
 
 AUTO = "auto"
 SUFFIX = ".safetensors"
@@ -197,10 +193,9 @@ def _locked(path: Path, wait: bool) -> Iterator[None]:
     Raises:
         Busy: Another process holds the lock, and ``wait`` is False.
     """
-    try:
-        lock = _lock(path, wait) if fcntl else None
-    except OSError:
-        lock = None
+    lock = None
+    with suppress(OSError):
+        lock = _lock(path, wait)
     if lock is None:
         yield
         return
@@ -242,8 +237,6 @@ def folder_problem(folder: Path) -> str:
     try:
         status = folder.stat()
     except OSError:
-        return ""
-    if os.name != "posix":
         return ""
     if status.st_uid != os.getuid():
         return "it belongs to another user; name a folder of your own (MODEL.FEATURE_STORE)"

@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -59,10 +60,8 @@ def versions() -> dict[str, str]:
         "dassl": str(getattr(dassl, "__version__", "unknown")),
     }
     for name, package in _PACKAGES.items():
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 

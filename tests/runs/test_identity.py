@@ -11,7 +11,6 @@ import coop_cmp.trainers  # noqa: F401 - declares them
 from coop_cmp import cli
 from coop_cmp.cli.training import evaluated, setup_cfg
 from coop_cmp.config import flatten
-from coop_cmp.config.resolve import pairs
 from coop_cmp.errors import UserError
 from coop_cmp.runs.identity import Identity, claim, identify, read_identity
 from coop_cmp.runs.run import Run
@@ -145,7 +144,3 @@ def test_a_damaged_record_of_the_settings_is_refused_with_its_path(project, tmp_
     file.write_text(damage(file.read_text()))
     with pytest.raises(UserError, match=r"run\.json: not the record of a run"):
         claim(tmp_path, project.identity(RUN))
-
-
-def test_options_come_in_pairs():
-    assert pairs(["A", "1"]) == {"A": "1"}
