@@ -129,22 +129,22 @@ def describe(method: Run, candidates: Sequence[Candidate], metric: str) -> str:
         loss = mean(chosen.values("test", metric)) - mean(best.values("test", metric))
         lower = METRICS[metric].number(loss)
         verdict += f"; the test set would have chosen {best.label} (test {name} {lower} lower)"
-    return f"{table}\n{verdict}.{_doubt(chosen, candidates, metric)}"
+    return f"{table}\n{verdict}.{_differences(chosen, candidates, metric)}"
 
 
-def _doubt(chosen: Candidate, candidates: Sequence[Candidate], metric: str) -> str:
-    """Whether the choice differs significantly from no penalty on the images it was made on."""
+def _differences(chosen: Candidate, candidates: Sequence[Candidate], metric: str) -> str:
+    """How the choice differs from no penalty, on the images it was made on and on the test set."""
     plain = next((candidate for candidate in candidates if candidate.lam is None), chosen)
     if plain is chosen:
         return ""
-    baselines = Baselines(plain.validation.to_dict("records"))
-    pairs = baselines.pairs(chosen.validation.to_dict("records"))
-    found = Comparer().compare(pairs, metric)
-    if found is None or found.holds:
-        return ""
+    found = []
+    for part in ("validation", "test"):
+        before, after = (getattr(c, part).to_dict("records") for c in (plain, chosen))
+        difference = Comparer().compare(Baselines(before).pairs(after), metric)
+        found.append(f"{part} {change_text(difference, metric)}")
     return (
-        " The choice is not significant: the difference to no penalty on the validation images is "
-        f"{change_text(found, metric)}."
+        f"\nAgainst no penalty, in {METRICS[metric].heading}: {', '.join(found)}; "
+        "* = the 95 % interval excludes 0."
     )
 
 

@@ -32,7 +32,7 @@ def candidates(*rows: tuple[float | None, list[float], list[float]]) -> list[Can
 
 
 def test_lambda_is_chosen_on_the_validation_part_and_of_equals_the_weakest(monkeypatch):
-    monkeypatch.setattr(lambda_search, "_doubt", lambda *_: "")
+    monkeypatch.setattr(lambda_search, "_differences", lambda *_: "")
     rows = candidates(
         (None, [0.3, 0.3], [0.1, 0.1]),
         (0.1, [0.2, 0.1], [0.4, 0.4]),
@@ -49,7 +49,7 @@ def test_lambda_is_chosen_on_the_validation_part_and_of_equals_the_weakest(monke
 
 
 @pytest.mark.parametrize(("rate", "sure"), [(0.51, False), (0.89, True)])
-def test_a_choice_that_is_no_better_than_a_guess_is_called_one(root, rate, sure):
+def test_a_choice_is_compared_with_no_penalty_on_both_parts(root, rate, sure):
     project = project_of(root)
     runs = []
     rank = np.random.default_rng(0).permutation(200) / 200
@@ -65,7 +65,8 @@ def test_a_choice_that_is_no_better_than_a_guess_is_called_one(root, rate, sure)
     ((method, found),) = collect(project, runs).items()
     text = describe(method, found, "ece")
     assert "CoOp on digits, 8 shots: 0.1" in text
-    assert ("choice is not significant" in text) is not sure
+    change = rf"-{100 * (rate - 0.5):.2f} \(\S+ to \S+\){re.escape(' *' if sure else '')}"
+    assert re.search(rf"no penalty, in ECE: validation {change}, test {change};", text)
 
 
 def test_both_forms_of_a_weight_are_candidates_that_can_be_told_apart(root, capsys):
