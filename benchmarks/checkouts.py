@@ -20,7 +20,6 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -130,23 +129,15 @@ def stepped(text: str, trainer: str) -> str:
         return NOT_RUN
     lines = [line for line in text.strip().splitlines() if line.strip()]
     if "exit 0" not in lines:
-        return f"{trainer} fails: {lines[-1]}"
-    trained = [line for line in lines if line.startswith("epoch [")]
-    if not trained:
+        return f"{trainer} fails: {lines[-1].removeprefix('coop_cmp.errors.UserError: ')}"
+    if not any(line.startswith("epoch [") for line in lines):
         return f"{trainer} ends without a step"
     penalised = trainer.endswith("_CMP") and "loss_cmp" not in text
     return f"{trainer} logs no loss_cmp" if penalised else "trains"
 
 
 class Checkout:
-    """A trainer of a checkout, on one engine.
-
-    Args:
-        args: Of the command line.
-        home: The folder of the training script.
-        engine: One of `ENGINES`.
-        given: The trainer and its arguments.
-    """
+    """A trainer of a checkout, whose script is in ``home``, on one engine."""
 
     def __init__(self, args: argparse.Namespace, home: Path, engine: str, given: str) -> None:
         self.folder, self.known, self.home = args.folder.resolve(), args.known, home
@@ -186,11 +177,9 @@ class Checkout:
         command += ["OPTIM.MAX_EPOCH", "1", "DATALOADER.NUM_WORKERS", "0", "TRAIN.PRINT_FREQ", "1"]
         environment = {**self.environment, "HOME": str(self.folder / "home")}
         file = output.with_suffix(output.suffix + ".txt")
-        text, log = (
-            kept(file, command, self.known, cwd=self.home, env=environment),
-            output / "log.txt",
-        )
-        return (log.read_text() if log.exists() else "") + text  # some print into their log alone
+        text = kept(file, command, self.known, cwd=self.home, env=environment)
+        log = output / "log.txt"  # some print into it alone
+        return (log.read_text() if log.exists() else "") + text
 
 
 def row(text: str, trainer: str) -> tuple[str, str]:
@@ -212,7 +201,7 @@ def main() -> None:
     args = parser.parse_args()
     if not args.known:
         prepare(args.folder.resolve())
-    rows, missing, before = [], [], known_rows()
+    rows, before = [], known_rows()
     for (repository, commit, part), trainers in CHECKOUTS.items():
         name = repository.partition("/")[2]
         if args.only not in (None, name):
@@ -229,16 +218,11 @@ def main() -> None:
                 old if new in (NOT_RUN, "") else new
                 for new, old in zip(found, earlier, strict=True)
             ]
-            if {*found[:4]} == {NOT_RUN}:
-                missing.append(f"{name} {part} {given.split()[0]}".replace("  ", " "))
-                continue
             cells = [link, f"`{given}`", *both(found[:2]), *both(found[2:4]), found[4]]
             rows.append(f"| {' | '.join(cells)} |")
             print(rows[-1], flush=True)
     if args.only is None:
-        left = f"Listed in the script and not run: {', '.join(missing)}." if missing else ""
-        left = textwrap.fill(left, 100, break_on_hyphens=False)
-        OUTPUT.write_text(INTRODUCTION + "\n".join(rows) + f"\n\n{left}\n")
+        OUTPUT.write_text(INTRODUCTION + "\n".join(rows) + "\n")
 
 
 def known_rows() -> dict[tuple[str, str], list[str]]:
