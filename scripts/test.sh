@@ -9,6 +9,6 @@ find_python
 cd "$ROOT"
 if [ $# = 0 ]; then
     export OMP_NUM_THREADS=1
-    set -- -n auto --maxprocesses 4 --dist loadfile
+    set -- -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 fi
 exec "$PYTHON" -m pytest "$@"

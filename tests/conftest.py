@@ -30,6 +30,15 @@ TINY_RUN = (  # what is not in a method's file, since it follows from the backbo
     "INPUT.PIXEL_MEAN", str(CLIPS["INPUT.PIXEL_MEAN"]), "INPUT.PIXEL_STD",
     str(CLIPS["INPUT.PIXEL_STD"]), "DATALOADER.NUM_WORKERS", "0",
 )  # fmt: skip
+# Files whose few tests take long. They come first: a worker would be left with them at the end.
+LONG = (
+    "slurm/test_sweep.py",
+    "test_tutorial.py",
+    "test_extending.py",
+    "sweep/test_launcher.py",
+    "test_docs_run.py",
+    "cli/test_install.py",
+)
 TINY = {
     "embed_dim": 32,
     "vision_cfg": {
@@ -65,6 +74,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    places = {ROOT / "tests" / name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path, len(LONG)))
     if config.getoption("--device") == "cpu":
         return
     wanted = [item for item in items if "device" in getattr(item, "fixturenames", ())]
