@@ -52,6 +52,8 @@ class ConditionalPromptLearner(PromptLearner):
 class CoCoOpCLIP(PromptedCLIP):
     """CLIP whose classifier is encoded anew for every image."""
 
+    prompt_learner: ConditionalPromptLearner
+
     def __init__(self, cfg: Any, clip: LoadedCLIP, classnames: list[str]) -> None:
         super().__init__(cfg, clip)
         self.prompt_learner = ConditionalPromptLearner(cfg.TRAINER.COCOOP, clip, classnames)

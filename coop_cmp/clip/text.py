@@ -32,6 +32,7 @@ from coop_cmp.errors import UserError
 # Floats kept per token and channel for the backward pass of one block with frozen weights, and
 # held at once without a backward pass. Measured; only the size of the chunks depends on them.
 GRAPH_FLOATS, WORKING_FLOATS = 20, 30
+CHUNKS = 8  # of the full way in its budget
 FILLER = 4  # a token where a learned vector goes, after the padding's: it ends no text
 TRIED = ["a photo of a cat.", "a drawing of an old yorkshire terrier"]
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 2e-2}  # of normalised features
@@ -177,9 +178,10 @@ class TextEncoder(nn.Module):
         return self.tower.project(x).unflatten(0, (groups, -1))
 
     def _full(self, layout: PromptLayout, inputs: Sequence[Tensor]) -> Tensor:
-        """Run every token of every class by the model's own code, in chunks that fit the budget.
+        """Run every token of every class by the model's own code.
 
-        The naive way makes one pass for each of the G prompts of a class.
+        The naive way makes one pass for each of the G prompts of a class. The full way makes
+        chunks if the budget does not hold all, and recomputes those whose graph does not fit.
         """
         if len(inputs) > 1 and not self.tower.blocks:
             raise UserError(
@@ -189,17 +191,20 @@ class TextEncoder(nn.Module):
         length, classes, groups = self._length(layout), layout.n_classes, max(map(len, inputs))
         padded = [(*slots, *[layout.pad] * (length - len(slots))) for slots in layout.slots]
         table = torch.tensor(padded, device=inputs[0].device)  # [C, L]
-        graph, chunk = self._has_graph(inputs), classes
+        size, kept = classes, groups * classes
         if self.kind == "full":
-            chunk = max(1, self._token_limit(graph) // length)
+            graph = self._has_graph(inputs)
+            size = fits = max(1, self._token_limit(graph) // length)
+            if graph and fits < groups * classes:
+                size = max(1, fits // CHUNKS)
+                kept = fits // size - 1
         features = []
-        for rows in torch.arange(groups * classes, device=table.device).split(chunk):
+        for i, rows in enumerate(torch.arange(groups * classes, device=table.device).split(size)):
             arguments = (layout, table[rows % classes], rows, *inputs)
-            recompute = graph and self.kind == "full" and chunk < groups * classes
             features.append(
-                checkpoint(self._rows, *arguments, use_reentrant=False)
-                if recompute
-                else self._rows(*arguments)
+                self._rows(*arguments)
+                if i < kept
+                else checkpoint(self._rows, *arguments, use_reentrant=False)
             )
         return _joined(features).unflatten(0, (groups, classes))
 

@@ -51,8 +51,9 @@ class TextTower:
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        text = getattr(model, "text", None)
-        self.module: Any = text if isinstance(text, nn.Module) else model
+        text: Any = getattr(model, "text", None)
+        apart = isinstance(text, nn.Module)
+        self.module: Any = text if apart else model
         hugging_face = hasattr(self.module, "pooler") and hasattr(self.module, "config")
         self.embedding: Any
         if hugging_face:

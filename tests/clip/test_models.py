@@ -168,9 +168,10 @@ def test_a_small_budget_cuts_the_full_way_into_chunks_with_the_same_result(tmp_p
     sizes: list[int] = []
     handle = model.text.register_forward_pre_hook(lambda _, args: sizes.append(len(args[0])))
     parts = TextEncoder(model, budget=20 * 2 * 32 * 4 * 64 * 5)(layout, contexts)
-    assert sizes == [5, 5, 2]
+    assert sizes == [1] * 12
     torch.testing.assert_close(parts, whole)
     torch.testing.assert_close(gradient(parts, contexts), gradient(whole, contexts))
+    assert sizes == [1] * 20  # four of them were kept
     handle.remove()
 
 
