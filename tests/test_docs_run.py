@@ -52,7 +52,6 @@ RUN = {
     "python -m coop_cmp --list": "",
     "bash scripts/sweep.sh digits --dry-run": "",
     "bash scripts/datasets.sh check --data": "",
-    "bash scripts/store.sh": "",
     "bash scripts/tables.sh list": "",
     "bash scripts/tables.sh run domain_calibration_metrics --dry-run": "",
     "bash scripts/tables.sh show": "",
@@ -124,6 +123,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     folder = shell.folder
     shell(f"bash scripts/main.sh digits 8 --validate {SWEEP}")
     shell(f"bash scripts/export.sh {TWIN} digits.safetensors")
+    shutil.copytree(folder / TWIN, folder / "out")
     for run, name in ((COOP, "baseline.npz"), (TWIN, "cmp.npz"), (TWIN, "predictions.npz")):
         shutil.copy(folder / run / "predictions.npz", folder / name)
     stored = read_predictions(folder / "predictions.npz")
