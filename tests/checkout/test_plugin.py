@@ -18,7 +18,6 @@ import coop_cmp
 from coop_cmp.__main__ import main
 from coop_cmp.checkout.plugin import _keeping_the_terms, hide_twins
 from coop_cmp.checkout.runner import run_script
-from coop_cmp.checkout.twins import ensure_trainer
 from coop_cmp.errors import UserError
 from tests.checkouts import run
 
@@ -175,17 +174,12 @@ def test_outside_a_checkout_the_message_is_one_line(tmp_path, arguments):
     assert "run this inside a CoOp-family checkout" in done.stderr
 
 
-@pytest.mark.parametrize(("name", "meant"), [("Grump_CMP", "Grumpy_CMP"), ("Grumpi", "Grumpy")])
-def test_an_unknown_trainer_is_refused_with_the_closest_match(name, meant):
-    from dassl.engine import TRAINER_REGISTRY, TrainerX
-
-    class Grumpy(TrainerX):
-        def forward_backward(self, batch):
-            raise NotImplementedError
-
-    TRAINER_REGISTRY.register(Grumpy, force=True)
-    with pytest.raises(ValueError, match=f'no trainer "{name}".*did you mean "{meant}"'):
-        ensure_trainer(name)
+@pytest.mark.parametrize(("name", "meant"), [("Tin_CMP", "Tiny_CMP"), ("Tinny", "Tiny")])
+def test_an_unknown_trainer_is_refused_with_the_closest_match(checkout, name, meant):
+    done = run(checkout, "--trainer", name)
+    assert done.returncode == 2
+    assert f'there is no trainer "{name}"' in done.stderr
+    assert f'did you mean "{meant}"?' in done.stderr
 
 
 def test_a_checkout_trains_with_any_term_and_takes_an_integer_for_a_float(checkout):
