@@ -75,8 +75,8 @@ class Identity:
 
     def _digest(self, kind: str, settings: Mapping[str, Any]) -> str:
         of = self.training
-        tested = [of.dataset, getattr(of, kind), self.epoch] if of else None
-        text = json.dumps([settings, tested], sort_keys=True)
+        tested = [of.dataset, getattr(of, kind)] if of else None
+        text = json.dumps([settings, tested, self.epoch], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property

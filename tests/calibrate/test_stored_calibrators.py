@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
 from scipy.special import softmax
 
 import coop_cmp
 from coop_cmp.calibrate.methods import CALIBRATORS
-from coop_cmp.calibrate.storage import content_digest, read_calibrator
+from coop_cmp.calibrate.storage import read_calibrator
 from coop_cmp.errors import UserError
 from coop_cmp.runs import read_predictions
 from coop_cmp.runs.identity import Identity
@@ -71,33 +68,15 @@ def test_every_calibrator_does_on_new_images_what_it_did_in_its_run(
 
 
 def refuse_others(trained: Path, folder: Path) -> None:
-    """Other classes, another model than the one that was calibrated, and files that are none."""
+    """Other classes, and another model than the one that was calibrated."""
     with pytest.raises(UserError, match="each of the classes bird, cat, and cannot be used for"):
         coop_cmp.load(trained, calibrator=folder / "vector", classnames=NEW)
     sals = coop_cmp.load(trained, calibrator=folder / "sals", classnames=NEW)
     assert sals.zero_shot.dm.dataset.classnames == NEW
-    file = folder / "vector" / "calibrator.safetensors"
-    stored = read_calibrator(file)
+    stored = read_calibrator(folder / "vector")
     assert (stored.calibrator.labels, stored.classnames) == (8, BASE)
     with pytest.raises(UserError, match=r"another model than the one .* \(--redo\)"):
         stored.refuse_other(stored.run, "what was learned later")
     other = Identity({**stored.run.settings, "TRAINER.NAME": "KgCoOp"})
     with pytest.raises(UserError, match="the test of another run"):
         read_calibrator(folder / "dac").refuse_other(other, stored.checkpoint)
-    arrays = load_file(file)
-    with safe_open(file, "np") as whole:
-        about = json.loads(whole.metadata()["about"])
-    for changed in (
-        {k: v for k, v in about.items() if k != "run"},
-        about | {"kind": "eval"},
-        about | {"classnames": ["bird"]},
-        about | {"values": {"labels": 8, "more": 1}},
-        about | {"run": about["run"] | {"digest": "0"}},
-    ):
-        text = json.dumps(changed)
-        save_file(arrays, file, {"about": text, "digest": content_digest(text, arrays)})
-        with pytest.raises(UserError, match="not a stored calibrator"):
-            read_calibrator(file)
-    file.write_bytes(file.read_bytes()[:40])
-    with pytest.raises(UserError, match="not a stored calibrator"):
-        read_calibrator(file)
