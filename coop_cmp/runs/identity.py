@@ -11,7 +11,7 @@ import hashlib
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -205,16 +205,14 @@ def claim(
     remedy = "remove it" if elsewhere else "--redo to replace it"
     advice = f"choose another --output-dir, or {remedy}"
     found = read_identity(folder)
-    if found is not None and (words := found.differences(identity)):
-        raise UserError(
-            f'"{folder}" holds a run with other settings ({"; ".join(words)}); {advice}'
-        )
-    left = next((path for path in _of_a_run(folder) if path.is_file() or not elsewhere), None)
-    if found is None and left:
-        raise UserError(f'"{folder}" holds {left.name} of a run of unknown settings; {advice}')
-    if found is None:
-        write_json(folder / RUN_FILE, {**identity.as_record(), "command": _command()})
-    return found is None
+    if found is not None:
+        if words := "; ".join(found.differences(identity)):
+            raise UserError(f'"{folder}" holds a run with other settings ({words}); {advice}')
+        return False
+    if left := [path.name for path in _of_a_run(folder) if path.is_file() or not elsewhere]:
+        raise UserError(f'"{folder}" holds {left[0]} of a run of unknown settings; {advice}')
+    write_json(folder / RUN_FILE, {**identity.as_record(), "command": _command()})
+    return True
 
 
 def _command() -> list[str]:
@@ -236,7 +234,7 @@ def claimed(directory: str | Path, identity: Identity, redo: bool = False) -> It
     try:
         yield
     except BaseException:
-        if is_new and not any(_of_a_run(Path(directory))):
+        if is_new and not _of_a_run(Path(directory)):
             Path(directory, RUN_FILE).unlink(missing_ok=True)
         raise
 
@@ -247,10 +245,9 @@ def clear(directory: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def _of_a_run(directory: Path) -> Iterable[Path]:
+def _of_a_run(directory: Path) -> list[Path]:
     """What a run has left in its directory, beside its log."""
     names = ("results.json", "outcomes.npz", "predictions.npz", CALIBRATOR_FILE)
     files = [directory / name for name in names]
-    yield from (file for file in files if file.exists())
     models = {file.parent for file in directory.glob("*/model*.pth.tar*")}
-    yield from sorted(models)
+    return [*(file for file in files if file.exists()), *sorted(models)]

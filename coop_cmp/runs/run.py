@@ -110,22 +110,18 @@ class Run:
     @property
     def setting(self) -> str:
         """The part of the directory between the trainer and the seed."""
-        name = self.backbone.replace("/", "-")
-        if not is_zero_shot(self.trainer):
-            name += f"_{self.shots}shots"
-        if self.lam is not None:
-            name += f"_lambda{number_text(self.lam)}"
-        if self.form not in (None, DEFAULT_FORM):
-            name += f"_{self.form}"
-        if self.tag:
-            name += f"_{self.tag}"
-        if self.source:
-            name += f"_from_{self.source}"
-        if self.classes != "all":
-            name += f"_{self.classes}"
-        if self.split != "test":
-            name += f"_{self.split}"
-        return f"{name}_{self.calibrator}" if self.calibrator else name
+        parts = (
+            self.backbone.replace("/", "-"),
+            "" if is_zero_shot(self.trainer) else f"{self.shots}shots",
+            "" if self.lam is None else f"lambda{number_text(self.lam)}",
+            "" if self.form == DEFAULT_FORM else self.form,
+            self.tag,
+            self.source and f"from_{self.source}",
+            "" if self.classes == "all" else self.classes,
+            "" if self.split == "test" else self.split,
+            self.calibrator,
+        )
+        return "_".join(filter(None, parts))
 
     @property
     def path(self) -> Path:
