@@ -21,7 +21,7 @@ from coop_cmp.checkout.fakes import REPLACED, fake_dataset, fake_downloads, with
 from coop_cmp.checkout.plugin import hide_twins, prepare, thawed, wrap
 from coop_cmp.checkout.runner import describe, import_script, is_own, run_script
 from coop_cmp.checkout.twins import twins
-from coop_cmp.losses.names import TERMS, split_trainer
+from coop_cmp.losses.names import TERMS, WEIGHT, split_trainer
 
 SAYS = "coop_cmp --fast: "
 NOT_HERE = (FileNotFoundError, ConnectionError, urllib.error.URLError, ImportError)
@@ -151,8 +151,8 @@ def watch(trial: Trial, image_layers: int | None = None) -> None:
                     cfg.DATASET.NAME = cfg.DATASET.NAME or "OxfordPets"
                     cfg.OPTIM.MAX_EPOCH, cfg.DATALOADER.NUM_WORKERS = 1, 0
                     for term in TERMS.values():
-                        if term.weight_key and term.node in cfg.TRAINER:
-                            cfg.TRAINER[term.node][term.weight_key] = trial.weight
+                        if not term.replaces and term.node in cfg.TRAINER:
+                            cfg.TRAINER[term.node][WEIGHT] = trial.weight
                 fake_dataset(cfg.DATASET.NAME, folder / "data")
                 fake_downloads(folder, image_layers)
                 trainer = build(cfg)

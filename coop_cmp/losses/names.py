@@ -81,11 +81,6 @@ class Term:
         prefix = f"TRAINER.{self.node}."
         return {k.removeprefix(prefix): s for k, s in SETTINGS.items() if k.startswith(prefix)}
 
-    @property
-    def weight_key(self) -> str | None:
-        """The setting that is 0 for the plain trainer; None if the term replaces cross-entropy."""
-        return None if self.replaces else WEIGHT
-
     @cached_property
     def replaces(self) -> bool:
         """Whether it takes the place of the cross-entropy."""

@@ -10,7 +10,7 @@ import pytest
 from yacs.config import CfgNode
 
 from coop_cmp.losses import function_of
-from coop_cmp.losses.names import TERMS, settings_of, split_trainer, twin_of
+from coop_cmp.losses.names import TERMS, WEIGHT, settings_of, split_trainer, twin_of
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_names_are_joined_as_they_are_split():
 @pytest.mark.parametrize("term", TERMS.values(), ids=TERMS)
 def test_the_settings_are_the_arguments_of_the_function_with_the_same_defaults(term):
     parameters = inspect.signature(function_of(term.name)).parameters
-    settings = {k.lower(): v.default for k, v in term.settings.items() if k != term.weight_key}
+    settings = {k.lower(): v.default for k, v in term.settings.items() if k != WEIGHT}
     assert list(parameters)[:2] == ["logits", "labels"]
     assert list(parameters)[2 : 2 + len(term.needs)] == list(term.needs)
     assert settings == {key: parameters[key].default for key in settings}
