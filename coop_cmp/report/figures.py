@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from coop_cmp.metrics import METRICS
 from coop_cmp.metrics.panel import measure
 from coop_cmp.metrics.weighted import width_bins
 from coop_cmp.report import COLUMN, plots
-from coop_cmp.report.groups import FREE_OVER, Group, file_stem, grouped, paired
+from coop_cmp.report.groups import FREE_OVER, Group, file_stem, grouped, paired, styles
 from coop_cmp.runs.run import DEFAULT_LAMBDA
 from coop_cmp.runs.stored import StoredRun
 
@@ -109,29 +109,26 @@ def figure_one(without: Group, with_penalty: Group, class_index: int = 0) -> Fig
 
 
 def curve_figure(
-    runs: list[Group], over: str, heading: str, methods: Sequence[str] = ()
+    runs: list[Group], over: str, heading: str, looks: Mapping[str, tuple[int, int]]
 ) -> Figure | None:
     """Accuracy and ECE over ``"lambda"`` or ``"shots"``, or None with fewer than two values.
 
     Args:
-        methods: All methods that are drawn anywhere, whose places are their colours; those of the
-            runs by default.
+        looks: The styles of all runs that are drawn anywhere.
     """
     levels = sorted(level for level in {run.level(over) for run in runs} if level is not None)
     if len(levels) < 2:
         return None
     figure = Figure((PAGE, 3.2), layout="constrained")
-    methods = methods or sorted({run.method for run in runs})
     names = _curve_names(runs, over)
-    variants: dict[str, list[str]] = {run.method: [] for run in runs}
-    for run, name in zip(runs, names, strict=True):
-        variants[run.method] += [] if name in variants[run.method] else [name]
     for axis, key in zip(figure.subplots(1, 2), ("accuracy", "ece"), strict=True):
         curves: dict[str, plots.Curve] = {}
         for run, name in zip(runs, names, strict=True):
-            new = plots.Curve(name, methods.index(run.method), variants[run.method].index(name))
-            points = curves.setdefault(name, new).points
-            points.setdefault(run.level(over), []).append(100 * run.row[key])
+            if name not in curves:
+                look = looks[run.title]
+                place = sum(curve.style == look for curve in curves.values())
+                curves[name] = plots.Curve(name, look, place)
+            curves[name].points.setdefault(run.level(over), []).append(100 * run.row[key])
         plots.draw_curves(axis, list(curves.values()), levels)
         name = "ECE" if key == "ece" else key
         axis.set(xlabel="λ" if over == "lambda" else over, ylabel=f"{name} (%)", title=name)
@@ -194,14 +191,14 @@ def draw_all(
         save(class_figure(group), f"{stem}_classes")
         if (index := classes.get(id(group))) is not None:
             save(figure_one(group[0], group[1], index), f"{stem}_figure1")
-    methods = sorted({run.method for run in runs})
+    looks = styles(runs)
     for over, shared in (("lambda", -1), ("shots", -2)):
         families: dict[Any, list[Group]] = {}
-        for run in sorted(runs, key=lambda run: run.variant):
+        for run in sorted(runs, key=lambda run: (run.variant, run.lam or 0)):
             if run.row and (over == "lambda" or run.lam in (None, DEFAULT_LAMBDA)):
                 families.setdefault(run.setting[:shared], []).append(run)
         for setting, family in families.items():
-            if (figure := curve_figure(family, over, ", ".join(setting), methods)) is not None:
+            if (figure := curve_figure(family, over, ", ".join(setting), looks)) is not None:
                 save(figure, file_stem(*setting, over))
 
 

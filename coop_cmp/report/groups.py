@@ -21,6 +21,8 @@ from coop_cmp.runs.pairs import Baselines
 from coop_cmp.runs.run import DEFAULT_LAMBDA, shots_text
 from coop_cmp.runs.stored import StoredRun
 
+# Colour-blind safe; the page and the figures give a method the same one.
+COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#999999"]
 FREE_OVER = {
     "lambda": ("SEED", *(f"TRAINER.{term.node}.LAMBDA" for term in TERMS.values())),
     "shots": ("SEED", "DATASET.NUM_SHOTS", "OPTIM.MAX_EPOCH"),
@@ -31,11 +33,7 @@ FREE_OVER = {
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Runs that differ in their seed alone; or one file of predictions without a record.
-
-    Attributes:
-        runs: In the order of their seeds.
-    """
+    """Runs that differ in their seed alone, in its order; or one file without a record."""
 
     runs: Sequence[StoredRun]
 
@@ -61,7 +59,7 @@ class Group:
 
     @cached_property
     def predictions(self) -> Predictions:
-        """The predictions of all runs."""
+        """The predictions of all runs, one after the other."""
         parts = [run.predictions for run in self.runs]
         for run, part in zip(self.runs, parts, strict=True):
             if part.classnames != parts[0].classnames:
@@ -73,9 +71,7 @@ class Group:
     @cached_property
     def samples(self) -> Samples:
         """The same, to be measured."""
-        if len(self.runs) == 1:
-            return self.runs[0].samples
-        return self.predictions.samples()
+        return self.runs[0].samples if len(self.runs) == 1 else self.predictions.samples()
 
     @property
     def method(self) -> str:
@@ -116,10 +112,7 @@ class Group:
 
     @property
     def setting(self) -> tuple[str, ...]:
-        """What a run and its baseline have in common, for people; shots and seeds come last.
-
-        Nothing for a file without a record.
-        """
+        """What a run and its baseline share, shots and seeds last; nothing without a record."""
         row = self.row
         if not row:
             return ()
@@ -137,11 +130,7 @@ class Group:
         return ", ".join(self.setting)
 
     def same_but(self, *keys: str) -> tuple[str, ...]:
-        """Return all settings but some, the same for runs that differ in those alone.
-
-        Args:
-            keys: Beginnings of the settings that may differ.
-        """
+        """Return all settings but those beginning with ``keys``, which may differ."""
         if not self.row:
             return (str(self.path),)
         kept = [k for k in self.row if is_setting(k) and not k.startswith(keys)]
@@ -161,6 +150,18 @@ class Group:
             return int(wanted)
         hint = closest(wanted, names)
         raise UserError(f'--class: there is no class "{wanted}" among {len(names)}{hint}')
+
+
+def styles(groups: Iterable[Group]) -> dict[str, tuple[int, int]]:
+    """Number the looks by title: a colour per method, a symbol per term and weight of a method."""
+    titles: dict[str, list[str]] = {}
+    for method, title in sorted({(group.method, group.title) for group in groups}):
+        titles.setdefault(method, []).append(title)
+    return {
+        title: (colour, symbol)
+        for colour, known in enumerate(titles.values())
+        for symbol, title in enumerate(known)
+    }
 
 
 def file_stem(*parts: str) -> str:
@@ -187,11 +188,7 @@ def find_predictions(sources: Iterable[str]) -> tuple[list[StoredRun], list[str]
 
 
 def grouped(runs: Iterable[StoredRun], pool: bool = True) -> list[Group]:
-    """Return runs that differ only in their seed as one, in the order in which they came.
-
-    Args:
-        pool: Whether to; else each run is a group of its own.
-    """
+    """Return runs that differ only in their seed as one; without ``pool``, each alone."""
     groups: dict[str, list[tuple[Any, StoredRun]]] = {}
     for run in runs:
         row = row_of(run) if run.record else {}

@@ -19,16 +19,16 @@ from coop_cmp.metrics.bins import Closed
 from coop_cmp.metrics.classwise import class_residuals, per_class_ece
 from coop_cmp.metrics.ranked import risk_coverage_curve
 from coop_cmp.metrics.weighted import width_bins
+from coop_cmp.report.groups import COLOURS
 
 ACCURACY = "#9ecae1"
 OVER: dict[str, Any] = {"facecolor": "#fdae6b", "edgecolor": "#a63603", "hatch": "////"}
 UNDER: dict[str, Any] = {"facecolor": "#31688e", "edgecolor": "#e8f1fa", "hatch": "...."}
 CORRECT: dict[str, Any] = {"facecolor": "#3182bd", "edgecolor": "#08306b"}
 WRONG: dict[str, Any] = {"facecolor": "#fec44f", "edgecolor": "#7f3b08", "hatch": "////"}
-# A method has the colour, and its variants have the symbols, that the page gives them (charts.js).
-LINES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#999999"]
 DASHES = ["-", "--", "-.", ":"]
-MARKERS = "oDs^P*Xp"
+MARKERS = "oDs^P*Xp"  # those of the page, as are their fills (charts.js)
+FILLS = ["full", "none", "left", "top"]
 
 
 def draw_reliability(axes: Axes, bins: ReliabilityBins) -> None:
@@ -120,14 +120,14 @@ def draw_risk_coverage(axes: Axes, named: dict[str, Samples]) -> None:
         label = f"{name}, AURC {METRICS['aurc'].show(risk.mean().item())}"
         axes.plot(
             *(100 * coverage, 100 * risk),
-            color=LINES[i % len(LINES)],
+            color=COLOURS[i % len(COLOURS)],
             linestyle=DASHES[i % len(DASHES)],
             label=label,
         )
         errors = (coverage - samples.correct.mean()).clamp_min(0) / coverage
         axes.plot(
             *(100 * coverage, 100 * errors),
-            color=LINES[i % len(LINES)],
+            color=COLOURS[i % len(COLOURS)],
             linestyle=DASHES[i % len(DASHES)],
             linewidth=0.6,
         )
@@ -187,29 +187,29 @@ class Curve:
     """One method's values over levels such as lambda or shots.
 
     Attributes:
-        name: For the legend.
-        colour: Which of the colours; the variants of a method share one.
-        variant: Which of its variants, told by line style and marker.
+        style: The numbers of its colour and of its symbol.
+        place: Its place among the curves of this style, shown by its dashes.
         points: The values of all seeds by level; under None those of a method without levels,
             drawn as a horizontal line.
     """
 
     name: str
-    colour: int
-    variant: int
+    style: tuple[int, int]
+    place: int
     points: dict[float | None, list[float]] = field(default_factory=dict)
 
 
 def draw_curves(axes: Axes, curves: Sequence[Curve], levels: Sequence[float]) -> None:
     """Mean over seeds with the standard deviation as error bars, at evenly spaced levels."""
     for curve in curves:
+        colour, symbol = curve.style
         look: dict[str, Any] = {
-            "color": LINES[curve.colour % len(LINES)],
-            "linestyle": DASHES[curve.variant % len(DASHES)],
+            "color": COLOURS[colour % len(COLOURS)],
+            "linestyle": DASHES[(symbol + curve.place) % len(DASHES)],
             "linewidth": 1.2,
-            "marker": MARKERS[curve.variant % len(MARKERS)],
+            "marker": MARKERS[symbol % len(MARKERS)],
             "markersize": 4,
-            "markerfacecolor": "white" if curve.variant % 2 else None,
+            "fillstyle": FILLS[symbol // len(MARKERS) % len(FILLS)],
             "label": curve.name,
         }
         if None in curve.points:

@@ -15,14 +15,14 @@ from coop_cmp.errors import UserError
 from coop_cmp.losses.names import TERMS
 from coop_cmp.report.collect import Value
 from coop_cmp.report.figures import LOOK, save
+from coop_cmp.report.groups import COLOURS
 from coop_cmp.report.layout import Block, Cell, Table
-from coop_cmp.report.plots import LINES
 
 FAR = 12.0  # percent: points further from the others are named at the edge, not drawn
 KINDS = {
-    "while training": (LINES[1], "s"),
-    "after training": (LINES[0], "o"),
-    "another method": (LINES[2], "D"),
+    "while training": (COLOURS[1], "s"),
+    "after training": (COLOURS[0], "o"),
+    "another method": (COLOURS[2], "D"),
 }
 
 

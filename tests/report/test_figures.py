@@ -20,7 +20,7 @@ from matplotlib.text import Text
 from coop_cmp.errors import UserError
 from coop_cmp.metrics import Samples, calibration_report, reliability_bins
 from coop_cmp.report import figures, plots
-from coop_cmp.report.groups import Group, find_predictions, grouped, paired
+from coop_cmp.report.groups import Group, find_predictions, grouped, paired, styles
 from coop_cmp.report.summary import mean_text
 from coop_cmp.runs.outputs import Predictions, write_predictions
 from coop_cmp.runs.stored import StoredRun
@@ -60,6 +60,10 @@ def made_run(
 def alone(*runs):
     """Each run as a group of its own."""
     return [Group([run]) for run in runs]
+
+
+def curves_of(groups, over):
+    return figures.curve_figure(groups, over, "Digits", styles(groups))
 
 
 @pytest.fixture
@@ -185,7 +189,7 @@ def test_curves_show_the_mean_of_the_seeds(tmp_path):
             runs.append(
                 made_run(tmp_path, trainer=trainer, penalty=penalty, seed=seed, metrics=metrics)
             )
-    axes = figures.curve_figure(alone(*runs), "lambda", "Digits").axes[1]
+    axes = curves_of(alone(*runs), "lambda").axes[1]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0.001", "0.01", "0.5"]
     baseline, twin = axes.lines[0].get_ydata(), axes.containers[0].lines[0].get_ydata()
     assert list(baseline) == pytest.approx([20, 20])
@@ -196,7 +200,7 @@ def test_curves_show_the_mean_of_the_seeds(tmp_path):
     assert (low, high) == pytest.approx((20.1 - 14.142, 20.1 + 14.142), abs=1e-3)
     assert list(axes.containers[0].lines[0].get_xdata()) == list(axes.get_xticks())
     assert "over 2 seeds per point" in axes.figure.get_suptitle()
-    assert figures.curve_figure(alone(*runs), "shots", "Digits") is None
+    assert curves_of(alone(*runs), "shots") is None
 
 
 def test_runs_with_other_options_are_another_curve(tmp_path):
@@ -205,7 +209,7 @@ def test_runs_with_other_options_are_another_curve(tmp_path):
         for shots in (1, 4)
         for rate, value in ((0.1, 0.9), (0.5, 0.1))
     ]
-    axes = figures.curve_figure(alone(*runs), "shots", "Digits").axes[0]
+    axes = curves_of(alone(*runs), "shots").axes[0]
     curves = {c.get_label(): list(c.lines[0].get_ydata()) for c in axes.containers}
     assert curves == {
         "CoOp (OPTIM.LR=0.1)": pytest.approx([90, 90]),
@@ -220,10 +224,10 @@ def test_zero_shot_clip_is_a_horizontal_line_over_shots(tmp_path):
         return made_run(tmp_path, trainer=trainer, shots=shots, metrics=metrics)
 
     runs = [run("ZeroshotCLIP", -1, 0.09), run("CoOp", 1, 0.05), run("CoOp", 4, 0.03)]
-    axes = figures.curve_figure(alone(*runs), "shots", "Digits").axes[1]
+    axes = curves_of(alone(*runs), "shots").axes[1]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "4"]
     assert list(axes.lines[0].get_ydata()) == pytest.approx([9, 9])
-    assert figures.curve_figure(alone(*runs[:2]), "shots", "Digits") is None
+    assert curves_of(alone(*runs[:2]), "shots") is None
     assert alone(*runs)[0].heading == "Digits, GlyphCLIP, zero-shot, seed 1"
 
 
@@ -407,7 +411,7 @@ def test_no_two_curves_of_a_figure_look_the_same(tmp_path):
         for form in ("ratio", "log"):
             twin = {"trainer": "CoOp_CMP", "penalty": 0.01, "form": form}
             runs.append(made_run(tmp_path, shots=shots, **twin))
-    axes = figures.curve_figure(alone(*runs), "shots", "Digits").axes[0]
+    axes = curves_of(alone(*runs), "shots").axes[0]
     lines = [container.lines[0] for container in axes.containers]
     looks = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines}
     assert len(looks) == len(lines) == 7
@@ -417,16 +421,23 @@ def test_lines_without_lambda_differ_however_many_there_are(tmp_path):
     terms = ("", "_MMCE", "_MDCA", "_LS", "_ECP", "_DCA")
     runs = [made_run(tmp_path, trainer=f"CoOp{term}") for term in terms]
     runs += [made_run(tmp_path, trainer="CoOp_CMP", penalty=lam) for lam in (0.1, 0.5)]
-    axes = figures.curve_figure(alone(*runs), "lambda", "Digits").axes[0]
+    axes = curves_of(alone(*runs), "lambda").axes[0]
     lines = [line for line in axes.lines if line.get_label() in {g.variant for g in alone(*runs)}]
     looks = {(line.get_linestyle(), line.get_marker()) for line in lines}
     assert len(looks) == len(lines) == len(terms)
 
 
-def test_figures_and_page_give_methods_the_same_colours():
-    text = files("coop_cmp.report.page").joinpath("charts.js").read_text(encoding="utf-8")
-    colours = re.search(r"const COLOURS = \[(.*?)\]", text, re.DOTALL)[1]
-    assert re.findall(r'"(#\w+)"', colours) == plots.LINES
+def test_a_curve_over_lambda_has_the_symbol_of_its_first_point(tmp_path):
+    runs = [made_run(tmp_path)]
+    runs += [made_run(tmp_path, trainer="CoOp_CMP", penalty=lam) for lam in (0.1, 0.5)]
+    groups = alone(*runs)
+    assert styles(groups) == {
+        "CoOp": (0, 0),
+        "CoOp + CMP, λ = 0.1": (0, 1),
+        "CoOp + CMP, λ = 0.5": (0, 2),
+    }
+    axes = curves_of(groups, "lambda").axes[0]
+    assert axes.containers[0].lines[0].get_marker() == "D", "the diamond of λ = 0.1 on the page"
 
 
 def test_a_pdf_holds_truetype_fonts_and_names_are_no_mathematics(tmp_path, pair):

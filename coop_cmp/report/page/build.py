@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from coop_cmp.metrics.records import shown_in
+from coop_cmp.report.groups import COLOURS
 from coop_cmp.report.page.details import pictures
 from coop_cmp.report.page.missing import find_missing
 from coop_cmp.report.page.records import mixtures, records, warnings
@@ -64,6 +65,7 @@ def page_data(
     mixed = mixtures(rows)
     return {
         "title": title,
+        "colours": COLOURS,
         "metrics": {
             metric.name: {
                 "title": metric.heading,

@@ -1,56 +1,36 @@
 "use strict";
 /* Charts: drawn, drawn again in another theme, saved; and the overview of all rows. */
-const COLOURS = [
-  "#0072b2",
-  "#d55e00",
-  "#009e73",
-  "#cc79a7",
-  "#e69f00",
-  "#56b4e9",
-  "#8c6bb1",
-  "#999999",
-];
+const COLOURS = page.colours;
 const SYMBOLS = ["circle", "diamond", "square", "triangle-up", "cross", "star", "x", "pentagon"];
+const LOOKS = ["", "-open", "-dot", "-open-dot"].flatMap((end) => SYMBOLS.map((s) => s + end));
 const ABOVE = { orientation: "h", y: 1.02, yanchor: "bottom" };
-const BELOW = { orientation: "h", y: -0.2, yanchor: "top" };
+const BELOW = { orientation: "h", y: -0.2, yanchor: "top", maxheight: 1000 };
+const narrow = matchMedia("(max-width: 700px)");
 const csvOf = new Map();
 const drawn = new Map();
-const methods = [...new Set(page.rows.map((row) => row.method))].sort();
-/* The titles of each method, with all weights: no two share a symbol. */
-const variants = new Map(
-  methods.map((method) => [
-    method,
-    [...new Set(page.rows.filter((row) => row.method === method).map((row) => row.title))].sort(),
-  ]),
-);
-const LOOKS = ["", "-open", "-dot", "-open-dot"].flatMap((end) => SYMBOLS.map((s) => s + end));
 
-const colour = (row) => COLOURS[methods.indexOf(row.method) % COLOURS.length];
-const symbol = (row) => LOOKS[variants.get(row.method).indexOf(row.title) % LOOKS.length];
+const colour = (row) => COLOURS[row.style[0] % COLOURS.length];
+const symbol = (row) => LOOKS[row.style[1] % LOOKS.length];
+const axis = (text, more) => ({ title: { text }, ...more });
 const cssColour = (name) =>
   getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 function themed(layout) {
-  const axis = {
-    gridcolor: cssColour("--line"),
-    linecolor: cssColour("--soft"),
-    zerolinecolor: cssColour("--line"),
-    automargin: true,
-  };
-  const axes = Object.fromEntries(
-    Object.entries(layout)
-      .filter(([key]) => /^[xy]axis\d?$/.test(key))
-      .map(([key, value]) => [key, { ...axis, ...value }]),
-  );
+  const line = cssColour("--line");
+  const look = { gridcolor: line, zerolinecolor: line, linecolor: cssColour("--soft") };
+  const axes = Object.entries(layout)
+    .filter(([key]) => /^[xy]axis\d?$/.test(key))
+    .map(([key, value]) => [key, { ...look, automargin: true, ...value }]);
   return {
     margin: { t: 10, r: 10, b: 55, l: 60 },
+    showlegend: true,
     paper_bgcolor: cssColour("--back"),
     plot_bgcolor: cssColour("--back"),
     font: { color: cssColour("--text"), family: "system-ui, sans-serif" },
     hoverlabel: { align: "left" },
     legend: { font: { size: 11 } },
     ...layout,
-    ...axes,
+    ...Object.fromEntries(axes),
   };
 }
 
@@ -68,6 +48,9 @@ function draw(id, traces, layout, csv, words) {
     return;
   }
   if (wasEmpty) place.textContent = "";
+  // A legend below takes a line per curve on a phone.
+  const lines = narrow.matches && layout.legend === BELOW ? traces.length : 0;
+  place.style.height = lines ? `${360 + 19 * lines}px` : "";
   Plotly.react(place, traces, themed(layout), { displayModeBar: false, responsive: true });
 }
 
@@ -99,61 +82,39 @@ function drawOverview(indices) {
   const groups = grouped(indices, (index) => page.rows[index].title);
   const traces = [...groups].map(([title, members]) => {
     const rows = members.map((index) => page.rows[index]);
-    const values = (metric) => rows.map((row) => scale(metric) * row.values[metric][0]);
+    const values = (metric) => rows.map((row) => row.values[metric]);
+    const means = (metric) => values(metric).map(([mean]) => scale(metric) * mean);
+    const text = (row) =>
+      [row.title, setting(row), valueText(row, "accuracy"), valueText(row, "ece")].map(plain);
     return {
       type: "scatter",
       mode: "markers",
       name: plain(title),
       customdata: members,
-      x: values("accuracy"),
-      y: values("ece"),
-      error_x: bars(
-        rows.map((row) => row.values.accuracy),
-        "accuracy",
-      ),
-      error_y: bars(
-        rows.map((row) => row.values.ece),
-        "ece",
-      ),
-      text: rows.map((row) =>
-        [row.title, setting(row), valueText(row, "accuracy"), valueText(row, "ece")]
-          .map(plain)
-          .join("<br>"),
-      ),
+      x: means("accuracy"),
+      y: means("ece"),
+      error_x: bars(values("accuracy"), "accuracy"),
+      error_y: bars(values("ece"), "ece"),
+      text: rows.map((row) => text(row).join("<br>")),
       hoverinfo: "text",
       marker: { size: 10, color: colour(rows[0]), symbol: symbol(rows[0]), opacity: 0.9 },
     };
   });
-  const csv = [
-    [
-      "method",
-      "setting",
-      "accuracy",
-      "accuracy low",
-      "accuracy high",
-      "ece",
-      "ece low",
-      "ece high",
-    ],
-    ...indices.map((i) => [
-      page.rows[i].title,
-      setting(page.rows[i]),
-      ...page.rows[i].values.accuracy.slice(0, 3),
-      ...page.rows[i].values.ece.slice(0, 3),
-    ]),
-  ];
-  const words = indices.length ? bestWords(indices) : "No row passes the filters.";
+  const heads = ["accuracy", "ece"].flatMap((name) => [name, `${name} low`, `${name} high`]);
+  const ends = ({ accuracy, ece }) => [...accuracy.slice(0, 3), ...ece.slice(0, 3)];
   draw(
     "overview",
     traces,
     {
-      xaxis: { title: { text: "accuracy (%)" }, range: around("accuracy", indices) },
-      yaxis: { title: { text: "ECE (%)" }, range: [0, around("ece", indices)[1]] },
-      showlegend: true,
-      ...(innerWidth > 700 ? {} : { legend: BELOW }), // else it would lie on the points
+      xaxis: axis("accuracy (%)", { range: around("accuracy", indices) }),
+      yaxis: axis("ECE (%)", { range: [0, around("ece", indices)[1]] }),
+      ...(narrow.matches ? { legend: BELOW } : {}), // else it would lie on the points
     },
-    csv,
-    words,
+    [
+      ["method", "setting", ...heads],
+      ...indices.map((i) => page.rows[i]).map((row) => [row.title, setting(row), ...ends(row.values)]),
+    ],
+    indices.length ? bestWords(indices) : "No row passes the filters.",
   );
   if (!traces.length) return;
   byId("overview").removeAllListeners("plotly_click");
@@ -185,11 +146,12 @@ function grouped(items, key) {
 }
 
 function bestWords(indices) {
-  const best = (metric, sign) =>
-    indices.reduce((a, b) =>
-      sign * page.rows[b].values[metric][0] > sign * page.rows[a].values[metric][0] ? b : a,
+  const value = (index, metric) => page.rows[index].values[metric][0];
+  const best = (metric, sign) => {
+    const index = indices.reduce((a, b) =>
+      sign * value(b, metric) > sign * value(a, metric) ? b : a,
     );
-  const told = (index, metric) =>
-    `${page.rows[index].title} (${shown(metric, page.rows[index].values[metric][0])} %)`;
-  return `${indices.length} points. Highest accuracy: ${told(best("accuracy", 1), "accuracy")}; lowest ECE: ${told(best("ece", -1), "ece")}.`;
+    return `${page.rows[index].title} (${shown(metric, value(index, metric))} %)`;
+  };
+  return `${indices.length} points. Highest accuracy: ${best("accuracy", 1)}; lowest ECE: ${best("ece", -1)}.`;
 }

@@ -17,17 +17,16 @@ async function choose(index, scroll) {
   ]);
   if (table.chosen !== index) return; // another was chosen meanwhile
   current = { row, ...unpacked, baseline };
-  const problems = [current.problem, ...row.problems].filter(Boolean);
-  byId("detail-fit").hidden = !row.fit.length;
-  if (row.fit.length) {
-    const [accuracy, wrong, gradient] = row.fit.map((share) => `${(100 * share).toFixed(2)} %`);
-    byId("detail-fit").textContent =
-      `In training: accuracy ${accuracy} in the last tenth of the epochs; ${wrong} of the samples were wrong, on which alone CMP acts; the gradient of the weighted term in the logits had ${gradient} of the size of the cross-entropy's.`;
-  }
-  byId("detail-problem").hidden = !problems.length;
-  byId("detail-problem").textContent = problems.join("; ");
-  byId("detail-words").textContent =
-    `${setting(row)}; ${row.seeds.length ? `seeds ${row.seeds.join(", ")}` : "no seeds"}. ${METRICS.map((metric) => valueText(row, metric)).join(", ")}.`;
+  const [accuracy, wrong, gradient] = row.fit.map((share) => percent(share, 2));
+  tell(
+    "detail-fit",
+    accuracy &&
+      `In training: accuracy ${accuracy} in the last tenth of the epochs; ${wrong} of the samples were wrong, on which alone CMP acts; the gradient of the weighted term in the logits had ${gradient} of the size of the cross-entropy's.`,
+  );
+  tell("detail-problem", [current.problem, ...row.problems].filter(Boolean).join("; "));
+  const seeds = row.seeds.length ? `seeds ${row.seeds.join(", ")}` : "no seeds";
+  const values = METRICS.map((metric) => valueText(row, metric)).join(", ");
+  tell("detail-words", `${setting(row)}; ${seeds}. ${values}.`);
   drawRecords();
   drawTraining();
   drawMistakes();
@@ -39,12 +38,18 @@ async function choose(index, scroll) {
   if (scroll) byId("detail").focus();
 }
 
+/* A paragraph with a text, hidden without one. */
+function tell(id, text) {
+  byId(id).hidden = !text;
+  byId(id).textContent = text ?? "";
+}
+
 function drawPictures() {
   const slider = byId("temperature"),
-    count = current.temperatures.temperature.length;
-  slider.max = count - 1;
-  slider.value = current.temperatures.temperature.indexOf(1);
-  slider.disabled = count === 1;
+    levels = current.temperatures.temperature;
+  slider.max = levels.length - 1;
+  slider.value = levels.indexOf(1);
+  slider.disabled = levels.length === 1;
   byId("one").replaceChildren(element("option", { value: slider.value }));
   drawRisk();
   drawClasses();
@@ -59,44 +64,28 @@ function drawTemperature() {
   const words = `${value}: ECE ${shown("ece", ece[k])} %, NLL ${shown("nll", nll[k])}`;
   byId("cooled").textContent = words;
   byId("temperature").setAttribute("aria-valuetext", words);
-  const filled = count[k].map((_, bin) => bin).filter((bin) => count[k][bin] > 0);
-  const accuracy = filled.map((bin) => correct[k][bin] / count[k][bin]);
-  const sure = filled.map((bin) => confidence[k][bin] / count[k][bin]);
-  drawReliability(filled, accuracy, sure, count[k], value);
+  drawReliability(count[k], correct[k], confidence[k], value);
   drawConfidences(count[k], correct[k], value);
 }
 
 function drawRecords() {
-  const heads = [...new Set(current.runs.flatMap((run) => Object.keys(run)))];
-  const cell = (run, name) => {
+  const names = [...new Set(current.runs.flatMap((run) => Object.keys(run)))];
+  const text = (run, name) => {
     const value = run[name] ?? "";
-    return METRICS.includes(name)
-      ? shown(name, value)
-      : typeof value === "number"
-        ? String(Math.round(10 * value) / 10)
-        : value;
+    if (METRICS.includes(name)) return shown(name, run[name]);
+    return typeof value === "number" ? String(Math.round(10 * value) / 10) : value;
   };
-  byId("runs").replaceChildren(
-    element(
-      "thead",
-      {},
-      element("tr", {}, ...heads.map((name) => element("th", { scope: "col" }, name))),
-    ),
-    element(
-      "tbody",
-      {},
-      ...current.runs.map((run) =>
-        element("tr", {}, ...heads.map((name) => element("td", {}, cell(run, name)))),
-      ),
-    ),
-  );
-  byId("settings").replaceChildren(
-    element(
-      "tbody",
-      {},
-      ...Object.entries(current.settings).map(([key, value]) =>
-        element("tr", {}, element("th", { scope: "row" }, key), element("td", {}, value)),
-      ),
-    ),
-  );
+  const heads = names.map((name) => (METRICS.includes(name) ? titled(name) : name));
+  const lines = current.runs.map((run) => cells("td", names.map((name) => text(run, name))));
+  fill("runs", [cells("th", heads, { scope: "col" })], lines);
+  const settings = Object.entries(current.settings).map(([key, value]) => [
+    element("th", { scope: "row" }, key),
+    element("td", {}, value),
+  ]);
+  fill("settings", [], settings);
+}
+
+function fill(id, heads, lines) {
+  const part = (tag, rows) => element(tag, {}, ...rows.map((row) => element("tr", {}, row)));
+  byId(id).replaceChildren(part("thead", heads), part("tbody", lines));
 }

@@ -10,6 +10,11 @@ function filters() {
   return { ...values, together: form.elements.together.checked };
 }
 
+/* Data sets are found by both of their names: OxfordPets and oxford_pets. */
+const searched = (text) => text.toLowerCase().replaceAll(/[_-]/g, "");
+const haystacks = page.rows.map((row) => searched(`${row.title} ${row.trainer} ${setting(row)}`));
+const preset = {};
+
 /* The rows that pass the filters; what needs no shots passes any number of shots. A search
    ignores the preset filters. */
 function passing(...ignored) {
@@ -28,11 +33,6 @@ function passing(...ignored) {
     return fits && words.every((word) => haystacks[index].includes(word)) ? [index] : [];
   });
 }
-
-/* Data sets are found by both of their names: OxfordPets and oxford_pets. */
-const searched = (text) => text.toLowerCase().replaceAll(/[_-]/g, "");
-const haystacks = page.rows.map((row) => searched(`${row.title} ${row.trainer} ${setting(row)}`));
-const preset = {};
 
 function fillFilters() {
   for (const name of FILTERS) {
@@ -55,19 +55,12 @@ function fillFilters() {
 
 /* Many rows open with the test set and shots that most of them share, a point per method. */
 function preselect() {
-  if (page.rows.length <= 30) return;
-  const place = (row) => JSON.stringify(FILTERS.map((name) => detail(row[name])));
-  const groups = [
-    ...grouped(
-      page.rows.filter((row) => row.shots !== null),
-      place,
-    ),
-  ].sort((a, b) => b[1].length - a[1].length);
-  if (groups.length)
-    JSON.parse(groups[0][0]).forEach((value, k) => {
-      form.elements[FILTERS[k]].value = value;
-      preset[FILTERS[k]] = value;
-    });
+  const rows = page.rows.filter((row) => row.shots !== null);
+  if (page.rows.length <= 30 || !rows.length) return;
+  const place = (row) => FILTERS.map((name) => detail(row[name])).join("\n");
+  const groups = [...grouped(rows, place).values()].sort((a, b) => b.length - a.length);
+  for (const name of FILTERS)
+    preset[name] = form.elements[name].value = detail(groups[0][0][name]);
 }
 
 function update() {
@@ -87,7 +80,9 @@ function drawCurves() {
 function setTheme(dark) {
   document.documentElement.dataset.theme = dark ? "dark" : "light";
   byId("theme").textContent = dark ? "Light theme" : "Dark theme";
+  redraw();
 }
+const isDark = () => document.documentElement.dataset.theme === "dark";
 
 form.addEventListener("submit", (event) => event.preventDefault());
 form.addEventListener("change", (event) => {
@@ -109,10 +104,7 @@ byId("best").addEventListener("click", () => {
   drawTemperature();
 });
 byId("curve-metric").addEventListener("change", drawCurves);
-byId("theme").addEventListener("click", () => {
-  setTheme(document.documentElement.dataset.theme !== "dark");
-  redraw();
-});
+byId("theme").addEventListener("click", () => setTheme(!isDark()));
 document.addEventListener("click", (event) => {
   const { svg, csv, latex } = event.target.dataset;
   if (latex) saveFile("table.tex", tableLatex(sorted(passing())), "text/x-tex");
@@ -122,21 +114,14 @@ document.addEventListener("click", (event) => {
 });
 let before = false;
 addEventListener("beforeprint", () => {
-  before = document.documentElement.dataset.theme === "dark";
+  before = isDark();
   setTheme(false);
-  redraw();
 });
-addEventListener("afterprint", () => {
-  setTheme(before);
-  redraw();
-});
+addEventListener("afterprint", () => setTheme(before));
 
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 setTheme(prefersDark.matches);
-prefersDark.addEventListener("change", () => {
-  setTheme(prefersDark.matches);
-  redraw();
-});
+prefersDark.addEventListener("change", () => setTheme(prefersDark.matches));
 fillFilters();
 preselect();
 update();

@@ -1,49 +1,49 @@
 "use strict";
 /* The pictures of the chosen row. */
-const OVER = "#d55e00",
-  UNDER = "#56b4e9",
-  RIGHT = "#0072b2",
-  WRONG = "#e69f00";
+const [RIGHT, OVER, , , WRONG, UNDER] = COLOURS;
 
-/* The bins of confidence of a row: how wide, their centres, their ranges in words. */
+/* The middles of the bins of confidence, and their ranges in words. */
 function binsOf(count) {
   const edge = (k) => Number((k / count.length).toFixed(4));
-  return {
-    width: 1 / count.length,
-    centres: count.map((_, k) => (k + 0.5) / count.length),
-    ranges: count.map((_, k) => `${edge(k)} to ${edge(k + 1)}`),
-  };
+  const middles = count.map((_, k) => (k + 0.5) / count.length);
+  return { middles, ranges: count.map((_, k) => `${edge(k)} to ${edge(k + 1)}`) };
 }
 
 const cut = (name) => ([...name].length > 24 ? `${[...name].slice(0, 23).join("")}…` : name);
+const hatched = (color, shape) => ({ color, pattern: { shape, size: 6, solidity: 0.25 } });
+const share = (part, whole) => part.map((number, k) => number / whole[k]);
+const total = (numbers) => numbers.reduce((a, b) => a + b, 0);
 
-function drawReliability(filled, accuracy, sure, count, value) {
-  const { width, centres, ranges } = binsOf(count);
-  const x = filled.map((bin) => centres[bin]),
-    gap = sure.map((s, i) => s - accuracy[i]);
-  const text = filled.map(
-    (bin, i) =>
-      `confidence ${ranges[bin]}<br>accuracy ${(100 * accuracy[i]).toFixed(1)} %<br>mean confidence ${(100 * sure[i]).toFixed(1)} %<br>${count[bin]} predictions`,
-  );
+function drawReliability(counts, corrects, confidences, value) {
+  const bins = counts.map((_, bin) => bin).filter((bin) => counts[bin] > 0);
+  const filled = (numbers) => bins.map((bin) => numbers[bin]);
+  const { middles, ranges } = binsOf(counts);
+  const [count, range, x] = [counts, ranges, middles].map(filled);
+  const accuracy = share(filled(corrects), count);
+  const sure = share(filled(confidences), count);
+  const gap = sure.map((s, i) => s - accuracy[i]);
   const bar = {
     type: "bar",
     x,
-    width,
+    width: 1 / counts.length,
     hoverinfo: "text",
-    hovertext: text,
-    marker: { line: { width: 1, color: cssColour("--back") } },
+    hovertext: range.map(
+      (words, i) =>
+        `confidence ${words}<br>accuracy ${percent(accuracy[i])}<br>mean confidence ${percent(sure[i])}<br>${count[i]} predictions`,
+    ),
   };
-  const gaps = (name, sign, fill, shape) => ({
+  const line = { width: 1, color: cssColour("--back") };
+  const gaps = (name, sign, marker) => ({
     ...bar,
     name,
     y: gap.map((g) => (sign * g > 0 ? Math.abs(g) : null)),
     base: accuracy.map((a, i) => Math.min(a, sure[i])),
-    marker: { ...bar.marker, color: fill, pattern: { shape, size: 6, solidity: 0.25 } },
+    marker: { ...marker, line },
   });
   const traces = [
-    { ...bar, name: "accuracy", y: accuracy, marker: { ...bar.marker, color: "#9ecae1" } },
-    gaps("over-confident by", 1, OVER, "/"),
-    gaps("under-confident by", -1, UNDER, "."),
+    { ...bar, name: "accuracy", y: accuracy, marker: { color: "#9ecae1", line } },
+    gaps("over-confident by", 1, hatched(OVER, "/")),
+    gaps("under-confident by", -1, hatched(UNDER, ".")),
     {
       type: "scatter",
       mode: "lines",
@@ -54,11 +54,10 @@ function drawReliability(filled, accuracy, sure, count, value) {
       hoverinfo: "skip",
     },
     {
-      type: "bar",
+      ...bar,
       name: "predictions",
-      x: centres,
-      y: count,
-      width,
+      x: middles,
+      y: counts,
       yaxis: "y2",
       hoverinfo: "y",
       marker: { color: "#8c8c8c" },
@@ -67,142 +66,130 @@ function drawReliability(filled, accuracy, sure, count, value) {
   ];
   const layout = {
     barmode: "overlay",
-    xaxis: { title: { text: "confidence" }, range: [0, 1], anchor: "y2" },
-    yaxis: { title: { text: "accuracy" }, range: [0, 1], domain: [0.3, 1] },
-    yaxis2: { title: { text: "predictions" }, domain: [0, 0.22], nticks: 4 },
+    xaxis: axis("confidence", { range: [0, 1], anchor: "y2" }),
+    yaxis: axis("accuracy", { range: [0, 1], domain: [0.3, 1] }),
+    yaxis2: axis("predictions", { domain: [0, 0.22], nticks: 4 }),
     legend: ABOVE,
-    showlegend: true,
   };
-  const csv = [
-    ["temperature", "confidence", "accuracy", "mean confidence", "predictions"],
-    ...filled.map((bin, i) => [Number(value), ranges[bin], accuracy[i], sure[i], count[bin]]),
-  ];
-  const worst = gap.reduce(
-    (a, g, i) => (Math.abs(g) * count[filled[i]] > Math.abs(gap[a]) * count[filled[a]] ? i : a),
-    0,
-  );
+  const cost = gap.map((g, i) => Math.abs(g) * count[i]);
+  const worst = cost.indexOf(Math.max(...cost));
   draw(
     "reliability",
     traces,
     layout,
-    csv,
-    `${current.images} predictions at temperature ${value}. The gap that costs most: confidence ${ranges[filled[worst]]}, mean ${(100 * sure[worst]).toFixed(1)} % sure, ${(100 * accuracy[worst]).toFixed(1)} % right.`,
+    [
+      ["temperature", "confidence", "accuracy", "mean confidence", "predictions"],
+      ...range.map((words, i) => [Number(value), words, accuracy[i], sure[i], count[i]]),
+    ],
+    `${current.images} predictions at temperature ${value}. The gap that costs most: confidence ${range[worst]}, mean ${percent(sure[worst])} sure, ${percent(accuracy[worst])} right.`,
   );
 }
 
 function drawConfidences(count, correct, value) {
-  const { centres, ranges } = binsOf(count);
+  const { middles, ranges } = binsOf(count);
   const wrong = count.map((number, bin) => number - correct[bin]);
-  const bar = (name, y, color, shape) => ({
+  const bar = (name, y, marker) => ({
     type: "bar",
     name,
-    x: centres,
+    x: middles,
     y,
-    marker: { color, pattern: { shape, size: 6, solidity: 0.25 } },
+    marker,
     hoverinfo: "y+name",
   });
-  const csv = [
-    ["temperature", "confidence", "right", "wrong"],
-    ...ranges.map((range, bin) => [Number(value), range, correct[bin], wrong[bin]]),
-  ];
-  const total = (numbers) => numbers.reduce((a, b) => a + b, 0);
+  const sure = total(wrong.filter((_, bin) => bin / count.length >= 0.8));
   draw(
     "confidences",
-    [bar("right", correct, RIGHT, ""), bar("wrong", wrong, WRONG, "/")],
+    [bar("right", correct, hatched(RIGHT, "")), bar("wrong", wrong, hatched(WRONG, "/"))],
     {
       barmode: "group",
-      xaxis: { title: { text: "confidence" }, range: [0, 1] },
-      yaxis: { title: { text: "predictions" } },
+      xaxis: axis("confidence", { range: [0, 1] }),
+      yaxis: axis("predictions"),
       legend: ABOVE,
     },
-    csv,
-    `${total(correct)} right and ${total(wrong)} wrong; of the wrong ones ${total(wrong.filter((_, bin) => bin / count.length >= 0.8))} are at least 80 % sure.`,
+    [
+      ["temperature", "confidence", "right", "wrong"],
+      ...ranges.map((range, bin) => [Number(value), range, correct[bin], wrong[bin]]),
+    ],
+    `${total(correct)} right and ${total(wrong)} wrong; of the wrong ones ${sure} are at least 80 % sure.`,
   );
 }
 
 function drawRisk() {
-  const curve = (risk, name, dash) => ({
+  const { coverage, error } = current.risk;
+  const curve = (risk, row, color, dash) => ({
     type: "scatter",
     mode: "lines",
-    name,
+    name: plain(row.title),
     x: risk.coverage.map((c) => 100 * c),
     y: risk.error.map((e) => 100 * e),
-    line: { dash, color: dash === "solid" ? RIGHT : WRONG },
+    line: { dash, color },
   });
-  const traces = [curve(current.risk, plain(current.row.title), "solid")];
+  const traces = [curve(current.risk, current.row, RIGHT, "solid")];
   if (current.baseline?.risk)
-    traces.push(curve(current.baseline.risk, plain(page.rows[current.row.baseline].title), "dash"));
-  const csv = [
-    ["coverage", "error"],
-    ...current.risk.coverage.map((c, k) => [c, current.risk.error[k]]),
-  ];
-  const half = current.risk.coverage.findIndex((c) => c >= 0.5);
+    traces.push(curve(current.baseline.risk, page.rows[current.row.baseline], WRONG, "dash"));
   draw(
     "risk",
     traces,
     {
-      xaxis: { title: { text: "coverage (%)" }, range: [0, 100] },
-      yaxis: { title: { text: "error rate (%)" }, rangemode: "tozero" },
+      xaxis: axis("coverage (%)", { range: [0, 100] }),
+      yaxis: axis("error rate (%)", { rangemode: "tozero" }),
       legend: ABOVE,
-      showlegend: true,
     },
-    csv,
-    `The more confident half is wrong in ${(100 * current.risk.error[half]).toFixed(1)} % of cases.`,
+    [["coverage", "error"], ...coverage.map((c, k) => [c, error[k]])],
+    `The more confident half is wrong in ${percent(error[coverage.findIndex((c) => c >= 0.5)])} of cases.`,
   );
 }
 
 /* What the trainings of the row recorded: losses on the left, shares on the right. */
 function drawTraining() {
-  const curves = Object.entries(current.training);
-  const trace = (name, points, look) => ({
+  const curves = Object.entries(current.training).filter(([, points]) => points.length);
+  const losses = curves.filter(([name]) => name.startsWith("loss"));
+  const trace = (name, points, line, more) => ({
     type: "scatter",
     mode: "lines",
     name: plain(name),
     x: points.map(([epoch]) => epoch),
     y: points.map(([, value]) => value),
+    line: { width: 1.5, ...line },
     hoverinfo: "name+x+y",
-    ...look,
+    ...more,
   });
-  const losses = curves.filter(([name, points]) => name.startsWith("loss") && points.length);
-  const accuracy = current.training.acc ?? [];
   const traces = losses.map(([name, points], k) =>
-    trace(name.replace("loss_", "loss: "), points, { line: { color: COLOURS[k % 8], width: 1.5 } }),
+    trace(name.replace("loss_", "loss: "), points, { color: COLOURS[k % COLOURS.length] }),
   );
-  const share = { yaxis: "y2", line: { color: COLOURS[7], dash: "dot", width: 1.5 } };
-  if (accuracy.length) {
-    traces.push(trace("accuracy (%)", accuracy, { ...share, line: { ...share.line, dash: "solid" } }));
+  const accuracy = current.training.acc;
+  if (accuracy?.length) {
     const wrong = accuracy.map(([epoch, value]) => [epoch, 100 - value]);
-    traces.push(trace(current.row.term === "CMP" ? "penalised (%)" : "wrong (%)", wrong, share));
+    const name = current.row.term === "CMP" ? "penalised (%)" : "wrong (%)";
+    const right = { yaxis: "y2" };
+    traces.push(trace("accuracy (%)", accuracy, { color: COLOURS[7] }, right));
+    traces.push(trace(name, wrong, { color: COLOURS[7], dash: "dot" }, right));
   }
+  const epochs = Math.max(...curves.flatMap(([, points]) => points.map(([epoch]) => epoch)));
   const positive = losses.every(([, points]) => points.every(([, value]) => value > 0));
+  const log = positive ? { type: "log", dtick: 1, exponentformat: "power" } : {};
   draw(
     "training",
     traces,
     {
-      xaxis: { title: { text: "epoch" } },
-      yaxis: {
-        title: { text: "loss" },
-        ...(positive ? { type: "log", dtick: 1, exponentformat: "power" } : {}),
-      },
-      yaxis2: {
-        title: { text: "%" },
+      xaxis: axis("epoch", epochs < 10 ? { dtick: 1 } : {}),
+      yaxis: axis("loss", log),
+      yaxis2: axis("%", {
         overlaying: "y",
         side: "right",
         range: [0, 100],
-        tickmode: "array",
-        tickvals: [0, 25, 50, 75, 100],
+        dtick: 25,
         showgrid: false,
-      },
+      }),
       margin: { t: 10, r: 60, b: 55, l: 60 },
       legend: ABOVE,
-      showlegend: true,
     },
     [
       ["curve", "epoch", "value"],
       ...curves.flatMap(([name, points]) => points.map((point) => [name, ...point])),
     ],
     traces.length
-      ? `${losses[0]?.[1].at(-1)[0]} epochs.`
+      ? `${epochs} epoch${epochs > 1 ? "s" : ""}.`
       : "These runs have recorded no training: they test a model of another run, or nothing is trained.",
   );
 }
@@ -218,7 +205,7 @@ function drawMistakes() {
         "li",
         {},
         element("img", { src: one.picture, alt: one.file.split("/").slice(-2).join("/"), title: one.file }),
-        `${one.predicted}, ${(100 * one.confidence).toFixed(1)} % sure; is ${one.label}`,
+        `${one.predicted}, ${percent(one.confidence)} sure; is ${one.label}`,
       ),
     ),
   );
@@ -235,30 +222,27 @@ function drawClasses() {
     hoverinfo: "text",
     hovertext: classes.map(
       (one) =>
-        `${plain(one.name)}<br>mean confidence ${(100 * one.confidence).toFixed(1)} %<br>accuracy ${(100 * one.accuracy).toFixed(1)} %<br>${one.predictions} predictions`,
+        `${plain(one.name)}<br>mean confidence ${percent(one.confidence)}<br>accuracy ${percent(one.accuracy)}<br>${one.predictions} predictions`,
     ),
     textposition: "none",
-    marker: {
-      color: gap.map((g) => (g > 0 ? OVER : UNDER)),
-      pattern: { shape: gap.map((g) => (g > 0 ? "/" : ".")), size: 6, solidity: 0.25 },
-    },
+    marker: hatched(
+      gap.map((g) => (g > 0 ? OVER : UNDER)),
+      gap.map((g) => (g > 0 ? "/" : ".")),
+    ),
+    showlegend: false,
   };
-  const csv = [
-    ["class", "predictions", "mean confidence", "accuracy"],
-    ...classes.map((one) => [one.name, one.predictions, one.confidence, one.accuracy]),
-  ];
+  const names = { tickvals: trace.y, ticktext: classes.map((one) => plain(cut(one.name))) };
   draw(
     "class-gaps",
     [trace],
     {
-      xaxis: { title: { text: "confidence − accuracy (points)" } },
-      yaxis: {
-        tickvals: classes.map((_, k) => k),
-        ticktext: classes.map((one) => plain(cut(one.name))),
-        autorange: "reversed",
-      },
+      xaxis: axis("confidence − accuracy (points)"),
+      yaxis: { ...names, autorange: "reversed" },
     },
-    csv,
+    [
+      ["class", "predictions", "mean confidence", "accuracy"],
+      ...classes.map((one) => [one.name, one.predictions, one.confidence, one.accuracy]),
+    ],
     `Right of 0 over-confident, left under-confident; the first is ${classes[0].name}.`,
   );
 }

@@ -12,7 +12,7 @@ from typing import Any
 from coop_cmp.errors import UserError
 from coop_cmp.metrics.records import shown_in
 from coop_cmp.report.collect import fit_of
-from coop_cmp.report.groups import FREE_OVER, Group, grouped
+from coop_cmp.report.groups import FREE_OVER, Group, grouped, styles
 from coop_cmp.runs.compare import Comparer, Difference, corrected
 from coop_cmp.runs.frame import LABELS
 from coop_cmp.runs.pairs import Baselines
@@ -31,6 +31,7 @@ class Row:
         changes: By metric the difference to the baseline; empty for a baseline.
         together: By metric Holm's p over the rows in the same place; NaN where there is none.
         baseline: The place of the row that it is compared with among all rows.
+        style: The numbers of its colour and of its symbol.
         problems: Why something is missing.
     """
 
@@ -39,6 +40,7 @@ class Row:
     changes: dict[str, Difference] = field(default_factory=dict)
     together: dict[str, float] = field(default_factory=dict)
     baseline: int | None = None
+    style: tuple[int, int] = (0, 0)
     problems: list[str] = field(default_factory=list)
 
     def summary(self) -> dict[str, Any]:
@@ -46,6 +48,7 @@ class Row:
         return {
             **{name: self.group.row[name] for name in NAMES},
             "title": self.group.title,
+            "style": self.style,
             "seeds": self.group.seeds,
             "values": {
                 name: [*_ends(value), self._deviation(name)] for name, value in self.values.items()
@@ -94,7 +97,9 @@ def rows_of(runs: Iterable[StoredRun], intervals: bool = True) -> list[Row]:
     baselines = Baselines(run for row in rows for run in row.group.rows)
     places = {row.group.row["group"]: place for place, row in enumerate(rows)}
     comparer = Comparer()
+    looks = styles(row.group for row in rows)
     for row in rows:
+        row.style = looks[row.group.title]
         pairs = baselines.pairs(row.group.rows)
         row.baseline = places[pairs[0][1]["group"]] if pairs else None
         _measure(row, pairs, comparer if intervals else None)

@@ -14,26 +14,24 @@ const telling = Object.keys(LABELS).filter(
 );
 const table = { sort: null, downwards: false, all: false, chosen: null };
 
-const sortKeys = {
-  method: (row) => row.title,
-  seeds: (row) => row.seeds.length,
-  ...Object.fromEntries(telling.map((name) => [name, (row) => row[name]])),
-  ...Object.fromEntries(METRICS.map((name) => [name, (row) => row.values[name][0]])),
-  ...Object.fromEntries(
-    METRICS.map((name) => [`${name} change`, (row) => row.changes[name]?.[0] ?? null]),
-  ),
-};
+/* What a column sorts by: a label, a metric or its change. */
+function sortKey(row, name) {
+  const [metric, change] = name.split(" ");
+  if (name === "method") return row.title;
+  if (name === "seeds") return row.seeds.length;
+  if (!METRICS.includes(metric)) return row[name];
+  return (change ? row.changes[metric] : row.values[metric])?.[0] ?? null;
+}
 
 /* What has no value comes last, whichever way. */
 function sorted(indices) {
   if (table.sort === null) return indices;
-  const key = sortKeys[table.sort];
   const order = (a, b) =>
     typeof a === "number" && typeof b === "number"
       ? a - b
       : String(a).localeCompare(String(b), undefined, { numeric: true });
   return [...indices].sort((i, j) => {
-    const [a, b] = [key(page.rows[i]), key(page.rows[j])];
+    const [a, b] = [i, j].map((index) => sortKey(page.rows[index], table.sort));
     if (a === null || b === null) return (a === null) - (b === null);
     return table.downwards ? order(b, a) : order(a, b);
   });
@@ -64,25 +62,18 @@ function headCell(name, text, change) {
   const sortedBy = table.sort === name || table.sort === change;
   const direction = !sortedBy ? "none" : table.downwards ? "descending" : "ascending";
   const second = change ? sortButton(change, "Δ", `the change of ${text}`) : null;
-  return element(
-    "th",
-    { scope: "col", "aria-sort": direction },
-    sortButton(name, text, text),
-    second,
-  );
+  const attributes = { scope: "col", "aria-sort": direction };
+  return element("th", attributes, sortButton(name, text, text), second);
 }
 
 function head() {
-  const cells = [
-    headCell("method", "method"),
-    ...telling.map((name) => headCell(name, LABELS[name])),
-    headCell("seeds", "seeds"),
-  ];
   return element(
     "tr",
     {},
-    ...cells,
-    ...METRICS.map((name) => headCell(name, titled(name), `${name} change`)),
+    headCell("method", "method"),
+    telling.map((name) => headCell(name, LABELS[name])),
+    headCell("seeds", "seeds"),
+    METRICS.map((name) => headCell(name, titled(name), `${name} change`)),
   );
 }
 
@@ -93,62 +84,45 @@ function changeText(metric, change) {
   return shown(metric, estimate, true) + interval;
 }
 
-function figureCell(row, metric) {
+function valueAndDeviation(row, metric) {
   const [mean, , , deviation] = row.values[metric];
-  const cell = element(
-    "td",
-    { class: "figure", "data-metric": metric },
-    shown(metric, mean) + (deviation === null ? "" : ` ± ${shown(metric, deviation)}`),
-  );
+  return shown(metric, mean) + (deviation === null ? "" : ` ± ${shown(metric, deviation)}`);
+}
+
+const VERDICTS = { 1: ["better", "▲ "], "-1": ["worse", "▼ "] };
+
+function figureCell(row, metric) {
+  const attributes = { class: "figure", "data-metric": metric };
+  const cell = element("td", attributes, valueAndDeviation(row, metric));
   const change = row.changes[metric];
-  if (change) {
-    const sign = verdict(metric, change, filters().together);
-    const mark = sign > 0 ? "▲ " : sign < 0 ? "▼ " : "";
-    const words = sign
-      ? element("span", { class: "unseen" }, sign > 0 ? " better" : " worse")
-      : null;
-    cell.append(
-      element(
-        "span",
-        { class: "change" },
-        element(
-          "span",
-          { class: sign > 0 ? "better" : sign < 0 ? "worse" : null },
-          mark + changeText(metric, change),
-        ),
-        words,
-      ),
-    );
-  }
+  if (!change) return cell;
+  const [word, mark] = VERDICTS[verdict(metric, change, filters().together)] ?? [null, ""];
+  const text = element("span", { class: word }, mark + changeText(metric, change));
+  const unseen = word && element("span", { class: "unseen" }, ` ${word}`);
+  cell.append(element("span", { class: "change" }, text, unseen));
   return cell;
 }
 
 function bodyRow(index) {
   const row = page.rows[index];
+  const chosen = index === table.chosen;
   const mixed = row.mixed.length ? ` ⚠ mixed ${row.mixed.join(", ")}` : "";
-  const name = element(
-    "th",
-    { scope: "row" },
-    element(
-      "button",
-      {
-        type: "button",
-        "aria-pressed": String(index === table.chosen),
-        onclick: () => choose(index, true),
-      },
-      row.title,
-    ),
-    mixed ? element("span", { class: "change" }, mixed) : null,
-  );
-  const labels = telling.map((key) => element("td", {}, detail(row[key])));
-  const seeds = element("td", {}, row.seeds.length ? row.seeds.join(", ") : "-");
+  const button = {
+    type: "button",
+    "aria-pressed": String(chosen),
+    onclick: () => choose(index, true),
+  };
   return element(
     "tr",
-    { "data-row": index, class: index === table.chosen ? "chosen" : null },
-    name,
-    ...labels,
-    seeds,
-    ...METRICS.map((metric) => figureCell(row, metric)),
+    { "data-row": index, class: chosen ? "chosen" : null },
+    element(
+      "th",
+      { scope: "row" },
+      element("button", button, row.title),
+      mixed ? element("span", { class: "change" }, mixed) : null,
+    ),
+    cells("td", [...telling.map((key) => detail(row[key])), row.seeds.join(", ") || "-"]),
+    METRICS.map((metric) => figureCell(row, metric)),
   );
 }
 
@@ -180,22 +154,17 @@ function tableLatex(indices) {
   const { together } = filters();
   const lines = indices.flatMap((index) => {
     const row = page.rows[index];
-    const labels = [row.title, ...telling.map((name) => detail(row[name]))];
-    const values = METRICS.map((metric) => {
-      const [mean, , , deviation] = row.values[metric];
-      return inLatex(
-        shown(metric, mean) + (deviation === null ? "" : ` ± ${shown(metric, deviation)}`),
-      );
-    });
+    const labels = [row.title, ...telling.map((name) => detail(row[name])), row.seeds.length];
+    const values = METRICS.map((metric) => inLatex(valueAndDeviation(row, metric)));
     const changes = METRICS.map((metric) => {
       const change = row.changes[metric];
       if (!change) return "";
       const text = inLatex(changeText(metric, change));
       return verdict(metric, change, together) ? `\\textbf{${text}}` : text;
     });
-    const first = [...labels, row.seeds.length].map(inLatex);
-    const second = [...first.map(() => ""), ...changes];
-    return [[...first, ...values], ...(changes.some(Boolean) ? [second] : [])];
+    const first = [...labels.map(inLatex), ...values];
+    const second = [...labels.map(() => ""), ...changes];
+    return [first, ...(changes.some(Boolean) ? [second] : [])];
   });
   const heads = ["method", ...telling.map((name) => LABELS[name]), "seeds", ...METRICS.map(titled)];
   const line = (cells) => `${cells.join(" & ")} \\\\\n`;
@@ -204,29 +173,15 @@ function tableLatex(indices) {
 }
 
 function tableCsv(indices) {
-  const heads = METRICS.flatMap((name) => [
-    name,
-    `${name} low`,
-    `${name} high`,
-    `${name} deviation`,
-    `${name} change`,
-    `${name} change low`,
-    `${name} change high`,
-    `${name} p`,
-    `${name} p together`,
-  ]);
+  const ends = ["", " low", " high"];
+  const parts = [...ends, " deviation", ...ends.map((end) => ` change${end}`), " p", " p together"];
+  const none = Array(5).fill(null);
   const rows = indices.map((index) => {
     const row = page.rows[index];
-    const numbers = METRICS.flatMap((name) => [
-      ...row.values[name],
-      ...(row.changes[name] ?? [null, null, null, null, null]),
-    ]);
-    return [
-      row.title,
-      ...Object.keys(LABELS).map((key) => row[key]),
-      row.seeds.join(" "),
-      ...numbers,
-    ];
+    const labels = [row.title, ...Object.keys(LABELS).map((key) => row[key]), row.seeds.join(" ")];
+    const numbers = (name) => [...row.values[name], ...(row.changes[name] ?? none)];
+    return [...labels, ...METRICS.flatMap(numbers)];
   });
+  const heads = METRICS.flatMap((name) => parts.map((part) => name + part));
   return [["method", ...Object.values(LABELS), "seeds", ...heads], ...rows];
 }

@@ -13,24 +13,28 @@ function element(tag, attributes = {}, ...children) {
     else if (value !== null && value !== false)
       made.setAttribute(name, value === true ? "" : value);
   }
-  made.append(...children.filter((child) => child !== null));
+  made.append(...children.flat().filter((child) => child !== null));
   return made;
 }
+const cells = (tag, values, attributes) => values.map((value) => element(tag, attributes, value));
 
 /* Text for a chart, which would read tags in it. */
 const plain = (text) =>
   String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
 const scale = (metric) => page.metrics[metric].scale;
+const meanOf = (row, metric) => scale(metric) * row.values[metric][0];
 const titled = (metric) => page.metrics[metric].title;
 const unit = (metric) => (scale(metric) === 100 ? " (%)" : "");
 
 function shown(metric, value, signed = false) {
+  if (value === null) return "-";
   const text = (scale(metric) * value).toFixed(page.metrics[metric].decimals);
   const bare = Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−");
   return signed && value >= 0 && Number(text) !== 0 ? `+${bare}` : bare;
 }
 
+const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
 const detail = (value) => (value === null || value === "" ? "-" : String(value));
 
 /* The setting of a row in words, without what its title says. */
