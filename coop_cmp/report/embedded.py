@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from coop_cmp.losses.names import TERMS, twin_of
 from coop_cmp.report.layout import Block, Cell, Recipe, heading, metric_blocks
-from coop_cmp.runs.run import TEST_TIME, shots_text
+from coop_cmp.runs.run import DEFAULT_FORM, DEFAULT_LAMBDA, TEST_TIME, shots_text
 
 SEEDS = tuple(range(1, 11))  # where something is claimed
 SHOTS = 1  # where CoOp fits its shots; of all tables but that of the regime
@@ -37,6 +37,39 @@ CALIBRATORS_NOTE = (
 )
 
 
+@dataclass(frozen=True)
+class Way:
+    """How the runs of a row are made.
+
+    Attributes:
+        own: Whether every class has a context of its own.
+    """
+
+    trainer: str
+    shots: int = SHOTS
+    lam: float = DEFAULT_LAMBDA
+    form: str = DEFAULT_FORM
+    own: bool = False
+    calibrator: str = ""
+
+    def cell(self, recipe: Recipe, place: str, metric: str) -> Cell:
+        """The cell on the glyphs: on seen classes, on new ones, or under the shifts."""
+        # Zero-shot CLIP learns nothing, values for each class have nothing to say of new ones,
+        # and DAC is for new ones alone.
+        untrained = self.trainer == "ZeroshotCLIP" and metric.startswith("fit.")
+        of_seen = self.own or self.calibrator in FITTED
+        if untrained or (of_seen if place == "new" else self.calibrator == "dac"):
+            return Cell((), metric)
+        names = [f"glyphs_{shift}" for shift in SHIFTS] if place == "shifts" else ["glyphs"]
+        found = replace(recipe, source="glyphs").cell(
+            self.trainer, names, self.shots, metric, lam=self.lam, form=self.form
+        )
+        classes = "new" if place == "new" else "base"
+        changes: dict[str, Any] = {"classes": classes, "calibrator": self.calibrator}
+        changes |= {"options": OWN_CONTEXT, "tag": "csc"} if self.own else {}
+        return found.map(lambda run: replace(run, **changes))
+
+
 def embedded_blocks(name: str, seeds: tuple[int, ...]) -> list[Block]:
     """Return the blocks of one of the tables."""
     recipe = Recipe("GlyphCLIP", seeds)
@@ -53,8 +86,8 @@ def embedded_blocks(name: str, seeds: tuple[int, ...]) -> list[Block]:
             return recipe.cell(method, (label,), 8, metric)
 
         return metric_blocks("8 shots", rows, ["digits"], ["accuracy", "gap", "ece", "nll"], cell)
-    methods = {method: method for method in _with_twins(METHODS)}
-    return [_places_block(recipe, shots_text(SHOTS), methods, ("accuracy", "gap", "ece"))]
+    ways = {method: Way(method) for method in _with_twins(METHODS)}
+    return [_block(recipe, shots_text(SHOTS), ways, _columns(("accuracy", "gap", "ece")))]
 
 
 def _with_twins(methods: Sequence[str]) -> list[str]:
@@ -63,105 +96,53 @@ def _with_twins(methods: Sequence[str]) -> list[str]:
 
 def _regime_blocks(recipe: Recipe) -> list[Block]:
     """How CoOp fits and generalises for each number of shots, with either kind of context."""
-    heads = {
-        f"{heading(metric)}, {place}": (place, metric)
-        for place, metric in [
-            *(("seen", metric) for metric in ("fit.accuracy", "fit.wrong")),
-            *((place, metric) for place in PLACES for metric in ("accuracy", "gap", "ece")),
-        ]
-    }
+    fit = _columns(("fit.accuracy", "fit.wrong"), ("seen",))
+    columns = [*fit, *_columns(("accuracy", "gap", "ece"))]
     blocks = []
-    for context in ("shared", "own"):
-
-        def cell(row: str, head: str, own: bool = context == "own") -> Cell:
-            place, metric = heads[head]
-            # Zero-shot CLIP learns nothing, and contexts of classes say nothing of other classes.
-            if (row == "zero-shot" and metric.startswith("fit.")) or (own and place == "new"):
-                return Cell((), metric)
-            if row == "zero-shot":
-                return _in_place(recipe, "ZeroshotCLIP", place, metric)
-            found = _in_place(recipe, "CoOp", place, metric, int(row.split()[0]))
-            return _with_own_context(found) if own else found
-
-        rows = [shots_text(shots) for shots in (1, 2, 4, 8, 16)]
-        rows = ["zero-shot", *rows] if context == "shared" else rows
-        blocks.append(Block.fill(f"CoOp, {context} context", rows, list(heads), cell))
+    for own in (False, True):
+        ways = {} if own else {"zero-shot": Way("ZeroshotCLIP")}
+        ways |= {shots_text(shots): Way("CoOp", shots, own=own) for shots in (1, 2, 4, 8, 16)}
+        blocks.append(_block(recipe, f"CoOp, {_context(own)}", ways, columns))
     return blocks
-
-
-def _in_place(
-    recipe: Recipe, trainer: str, place: str, metric: str, shots: int = SHOTS, **penalty: Any
-) -> Cell:
-    """The cell of a method on the glyphs: on seen classes, on new ones, or under the shifts."""
-    names = [f"glyphs_{shift}" for shift in SHIFTS] if place == "shifts" else ["glyphs"]
-    classes: Any = "new" if place == "new" else "base"
-    found = replace(recipe, source="glyphs").cell(trainer, names, shots, metric, **penalty)
-    return found.map(lambda run: replace(run, classes=classes))
 
 
 def _lambda_block(recipe: Recipe, own: bool, form: str) -> Block:
     """CoOp with every weight; the first row is CoOp itself."""
-    heads = _heads(("accuracy", "gap", "ece"), ("seen",) if own else ("seen", "new"))
-
-    def cell(row: str, head: str) -> Cell:
-        place, metric = heads[head]
-        if row == "no penalty":
-            found = _in_place(recipe, "CoOp", place, metric)
-        else:
-            lam = float(row.split()[1])
-            found = _in_place(recipe, "CoOp_CMP", place, metric, lam=lam, form=form)
-        return _with_own_context(found) if own else found
-
-    rows = ["no penalty", *(f"lambda {lam:g}" for lam in WEIGHTS[form])]
-    context = "own" if own else "shared"
-    title = f"CoOp, {context} context, {shots_text(SHOTS)}, form {form}"
-    return Block.fill(title, rows, list(heads), cell)
+    ways = {"no penalty": Way("CoOp", own=own)}
+    for lam in WEIGHTS[form]:
+        ways[f"lambda {lam:g}"] = Way("CoOp_CMP", lam=lam, form=form, own=own)
+    columns = _columns(("accuracy", "gap", "ece"), ("seen",) if own else ("seen", "new"))
+    title = f"CoOp, {_context(own)}, {shots_text(SHOTS)}, form {form}"
+    return _block(recipe, title, ways, columns)
 
 
-def _with_own_context(cell: Cell) -> Cell:
-    """The same of runs in which every class has a context of its own."""
-    return cell.map(lambda run: replace(run, options=OWN_CONTEXT, tag="csc"))
+def _context(own: bool) -> str:
+    return f"{'own' if own else 'shared'} context"
 
 
 def _calibrators_blocks(recipe: Recipe) -> list[Block]:
     """Zero-shot CLIP and CoOp, each with all that can be done about it."""
-    tuned = {"plain": "ZeroshotCLIP"} | {method: method for method in TEST_TIME}
-    rows = {"plain": "CoOp"} | {term: twin_of("CoOp", term) for term in TERMS}
-    rows |= {"BPEFT": "BPEFT"} | dict.fromkeys(POSTHOC, "CoOp")
-    metrics, places = ("accuracy", "ece", "nll"), ("seen", "new")
+    tuned = {"plain": Way("ZeroshotCLIP")} | {method: Way(method) for method in TEST_TIME}
+    ways = {"plain": Way("CoOp")} | {term: Way(twin_of("CoOp", term)) for term in TERMS}
+    ways |= {"BPEFT": Way("BPEFT")} | {name: Way("CoOp", calibrator=name) for name in POSTHOC}
+    columns = _columns(("accuracy", "ece", "nll"), ("seen", "new"))
     return [
-        _places_block(recipe, "Prompts tuned at test time", tuned, metrics, places),
-        _places_block(recipe, f"CoOp, {shots_text(SHOTS)}", rows, metrics, places),
+        _block(recipe, "Prompts tuned at test time", tuned, columns),
+        _block(recipe, f"CoOp, {shots_text(SHOTS)}", ways, columns),
     ]
 
 
-def _heads(metrics: Sequence[str], places: Sequence[str] = PLACES) -> dict[str, tuple[str, str]]:
-    """Place and metric by the head of a column."""
-    pairs = [(place, metric) for place in places for metric in metrics]
-    return {f"{heading(metric)}, {place}": (place, metric) for place, metric in pairs}
+def _columns(metrics: Sequence[str], places: Sequence[str] = PLACES) -> list[tuple[str, str]]:
+    """Place and metric of each column."""
+    return [(place, metric) for place in places for metric in metrics]
 
 
-def _places_block(
-    recipe: Recipe,
-    title: str,
-    rows: dict[str, str],
-    metrics: Sequence[str],
-    places: Sequence[str] = PLACES,
+def _block(
+    recipe: Recipe, title: str, ways: Mapping[str, Way], columns: Sequence[tuple[str, str]]
 ) -> Block:
-    """Metrics on seen classes, new ones and under shift, wherever a row can be used.
-
-    Args:
-        rows: the trainer of each row; a row with the name of a calibrator is calibrated with it.
-    """
-    heads = _heads(metrics, places)
+    heads = {f"{heading(metric)}, {place}": (place, metric) for place, metric in columns}
 
     def cell(row: str, head: str) -> Cell:
-        place, metric = heads[head]
-        # Values for each class have nothing to say of new ones; DAC is for new ones alone.
-        if (row in FITTED and place == "new") or (row == "dac" and place != "new"):
-            return Cell((), metric)
-        found = _in_place(recipe, rows[row], place, metric)
-        calibrator = row if row in POSTHOC else ""
-        return found.map(lambda run: replace(run, calibrator=calibrator))
+        return ways[row].cell(recipe, *heads[head])
 
-    return Block.fill(title, list(rows), list(heads), cell)
+    return Block.fill(title, list(ways), list(heads), cell)

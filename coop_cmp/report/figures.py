@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from torch import Tensor
 
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
@@ -41,12 +39,18 @@ LOOK = {
 }
 
 
+def _panels(runs: list[Group], height: float, rows: int = 1, **more: Any) -> tuple[Figure, Any]:
+    """One column per run, with the names of the shared y axes on the left [rows, runs]."""
+    figure = Figure((COLUMN * len(runs), height), layout="constrained")
+    axes = figure.subplots(rows, len(runs), sharey="row", squeeze=False, **more)
+    for axis in axes[:, 1:].flat:
+        axis.yaxis.label.set_visible(False)
+    return figure, axes
+
+
 def reliability_figure(runs: list[Group]) -> Figure:
     """Reliability diagrams over histograms of the confidence, one column per run."""
-    figure = Figure((COLUMN * max(1, len(runs)), 4.4), layout="constrained")
-    axes = figure.subplots(
-        *(2, len(runs)), sharex=True, sharey="row", squeeze=False, height_ratios=[3, 1]
-    )
+    figure, axes = _panels(runs, 4.4, 2, sharex=True, height_ratios=[3, 1])
     for (upper, lower), run in zip(axes.T, runs, strict=True):
         bins = width_bins(run.samples, *run.bins)
         plots.draw_reliability(upper, bins)
@@ -54,20 +58,22 @@ def reliability_figure(runs: list[Group]) -> Figure:
         numbers = [f"{name} {_shown(run, key)}" for name, key in (("ECE", "ece"), ("MCE", "mce"))]
         means = [f"{key} {_shown(run, key)}" for key in ("accuracy", "confidence")]
         upper.set_title(f"{run.title}\n{'   '.join(numbers)}\n{'   '.join(means)}")
-    _label_left_only(axes)
     return _finished(figure, runs[0].heading, _small_print(runs))
 
 
 def confidence_figure(runs: list[Group]) -> Figure:
     """Confidences of correct against incorrect predictions, one column per run."""
-    figure = Figure((COLUMN * max(1, len(runs)), 2.9), layout="constrained")
-    axes = figure.subplots(1, len(runs), sharey=True, squeeze=False)
+    figure, axes = _panels(runs, 2.9)
     for axis, run in zip(axes[0], runs, strict=True):
-        plots.draw_confidence(axis, run.samples, *run.bins)
-        axis.set_title(run.title)
-        _legend_above(axis)
-    _label_left_only(axes)
+        _draw_confidence(axis, run, run.title)
     return _finished(figure, runs[0].heading, _small_print(runs), legend=False)
+
+
+def _draw_confidence(axes: Axes, run: Group, title: str) -> None:
+    """With the legend between title and picture, where no bar can be under it."""
+    plots.draw_confidence(axes, run.samples, *run.bins)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 0.98), ncols=2, borderaxespad=0.2)
+    axes.set_title(title, pad=16)
 
 
 def risk_coverage_figure(runs: list[Group]) -> Figure:
@@ -94,17 +100,14 @@ def figure_one(without: Group, with_penalty: Group, class_index: int = 0) -> Fig
     names = without.predictions.classnames
     if with_penalty.predictions.classnames != names:
         raise UserError(f"{with_penalty.path}: its classes are not those of {without.path}")
-    figure = Figure((PAGE, 5), layout=ConstrainedLayoutEngine(hspace=0.1))
-    axes = figure.subplots(2, 2, sharey="row")
+    figure, axes = _panels(runs, 5, 2)
+    figure.set_layout_engine(ConstrainedLayoutEngine(hspace=0.1))
     shown = _largest_classes(runs, class_index)
     for (upper, lower), run in zip(axes.T, runs, strict=True):
         plots.draw_class_probabilities(upper, run.samples, names, class_index, shown)
         count = int((run.samples.labels == class_index).sum())
         upper.set_title(f"{run.title}\n{_images(run, count)} of class “{names[class_index]}”")
-        plots.draw_confidence(lower, run.samples, *run.bins)
-        lower.set_title(f"all {_images(run, len(run.samples))}")
-        _legend_above(lower)
-    _label_left_only(axes)
+        _draw_confidence(lower, run, f"all {_images(run, len(run.samples))}")
     return _finished(figure, runs[0].heading, _small_print(runs), legend=False)
 
 
@@ -132,31 +135,21 @@ def curve_figure(
         plots.draw_curves(axis, list(curves.values()), levels)
         name = "ECE" if key == "ece" else key
         axis.set(xlabel="λ" if over == "lambda" else over, ylabel=f"{name} (%)", title=name)
-    return _finished(figure, heading, f"mean and standard deviation over {_seeds(runs, over)}")
-
-
-def _seeds(runs: list[Group], over: str) -> str:
-    """How many seeds the points have; what learns nothing has none to count."""
-    points: dict[Any, set[int]] = {}
-    for run, name in zip(runs, _curve_names(runs, over), strict=True):
-        points.setdefault((name, run.level(over)), set()).update(run.seeds)
-    counts = sorted({len(seeds) for seeds in points.values() if seeds})
+    points = Counter((n, run.level(over)) for n, run in zip(names, runs, strict=True) if run.seeds)
+    counts = sorted(points.values())
     number = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
-    return f"{number} seed{'s'[: counts[-1] > 1]} per point"
+    seeds = f"{number} seed{'s'[: counts[-1] > 1]} per point"
+    return _finished(figure, heading, f"mean and standard deviation over {seeds}")
 
 
 def _curve_names(runs: list[Group], over: str) -> list[str]:
     """The curve to which each run belongs: other options make another curve of their own."""
-    curves = [run.same_but(*FREE_OVER[over]) for run in runs]
-    kinds: dict[str, list[tuple[str, ...]]] = {}
-    for run, curve in zip(runs, curves, strict=True):
-        known = kinds.setdefault(run.variant, [])
-        known += [] if curve in known else [curve]
+    curves = [(run.variant, set(run.same_but(*FREE_OVER[over]))) for run in runs]
     names = []
-    for run, curve in zip(runs, curves, strict=True):
-        others = [set(other) for other in kinds[run.variant] if other != curve]
-        telling = sorted({word for other in others for word in set(curve) - other})
-        names.append(run.variant + (f" ({', '.join(telling)})" if telling else ""))
+    for variant, curve in curves:
+        others = [other for name, other in curves if name == variant]
+        telling = sorted({word for other in others for word in curve - other})
+        names.append(variant + (f" ({', '.join(telling)})" if telling else ""))
     return names
 
 
@@ -205,18 +198,16 @@ def draw_all(
 def _class_shown(group: list[Group], class_name: str | None) -> int | None:
     """The class named, None in a group that has no image of it; or the one most confused."""
     if class_name is None:
-        return int(torch.stack([_errors(run) for run in group]).sum(0).argmax())
+        errors = [
+            torch.bincount(s.labels, 1 - s.correct, minlength=s.n_classes)  # [C]
+            for s in (run.samples for run in group)
+        ]
+        return int(torch.stack(errors).sum(0).argmax())
     try:
         index = group[0].class_index(class_name)
     except UserError:
         return None
     return index if bool((group[0].samples.labels == index).any()) else None
-
-
-def _errors(run: Group) -> Tensor:
-    """How many images of each class are taken for another [C]."""
-    wrong = 1 - run.samples.correct
-    return torch.bincount(run.samples.labels, wrong, minlength=run.samples.n_classes)
 
 
 def _largest_classes(runs: list[Group], index: int) -> list[int]:
@@ -252,18 +243,6 @@ def _sizes(runs: list[Group]) -> str:
 def _small_print(runs: list[Group]) -> str:
     n_bins, closed = runs[0].bins
     return f"{_sizes(runs)}; {n_bins} bins {'(lo, hi]' if closed == 'right' else '[lo, hi)'}"
-
-
-def _label_left_only(axes: np.ndarray) -> None:
-    """Columns that share their y axes need its name once."""
-    for axis in axes[:, 1:].flat:
-        axis.set_ylabel("")
-
-
-def _legend_above(axes: Axes) -> None:
-    """A legend between the title and the picture, where no bar can be under it."""
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 0.98), ncols=2, borderaxespad=0.2)
-    axes.set_title(axes.get_title(), pad=16)
 
 
 def _finished(figure: Figure, heading: str, note: str, legend: bool = True) -> Figure:

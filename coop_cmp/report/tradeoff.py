@@ -16,7 +16,7 @@ from coop_cmp.losses.names import TERMS
 from coop_cmp.report.collect import Value
 from coop_cmp.report.figures import LOOK, save
 from coop_cmp.report.groups import COLOURS
-from coop_cmp.report.layout import Block, Cell, Table
+from coop_cmp.report.layout import Cell, Table
 
 FAR = 12.0  # percent: points further from the others are named at the edge, not drawn
 KINDS = {
@@ -52,33 +52,25 @@ def panels(table: Table, values: Mapping[Cell, Value]) -> dict[tuple[str, str], 
     found: dict[tuple[str, str], list[Point]] = {}
     for block in table.blocks:
         heads = [head.partition(", ")[2] for head in block.columns]
-        for place in dict.fromkeys(heads):
-            points = [
-                point
-                for row in range(len(block.rows))
-                if (point := _point(block, row, heads, place, values)) is not None
-            ]
-            if points:
-                found[block.title, place] = points
+        for name, row in zip(block.rows, block.cells, strict=True):
+            for place in dict.fromkeys(heads):
+                cells = [cell for cell, head in zip(row, heads, strict=True) if head == place]
+                done = {c.metric: (c, values[c]) for c in cells if values[c].by_seed}
+                if {"accuracy", "ece"} <= set(done):
+                    found.setdefault((block.title, place), []).append(_point(name, done))
     if not found:
         raise UserError(f"{table.name} has no accuracies beside ECEs, or nothing is done yet")
     return found
 
 
-def _point(
-    block: Block, row: int, heads: list[str], place: str, values: Mapping[Cell, Value]
-) -> Point | None:
-    cells = {c.metric: c for c, head in zip(block.cells[row], heads, strict=True) if head == place}
-    both = [cells.get(metric) for metric in ("accuracy", "ece")]
-    known = [(cell, values[cell]) for cell in both if cell is not None and values[cell].by_seed]
-    if len(known) < 2:
-        return None
-    center = [float(np.mean(list(value.by_seed.values()))) for _, value in known]
-    changes = [value.change for _, value in known if value.change is not None]
+def _point(name: str, done: Mapping[str, tuple[Cell, Value]]) -> Point:
+    cell, _ = done["accuracy"]
+    known = [done[metric][1] for metric in ("accuracy", "ece")]
+    center = [float(np.mean(list(value.by_seed.values()))) for value in known]
+    changes = [value.change for value in known if value.change is not None]
     arms = [[c.estimate - c.low, c.high - c.estimate] for c in changes] or [[0.0, 0.0]] * 2
-    kind = _kind(known[0][0])
-    holds = any(change.holds for cell in cells.values() if (change := values[cell].change))
-    return Point(block.rows[row], kind, 100 * np.array(center), 100 * np.array(arms), holds)
+    holds = any(value.change.holds for _, value in done.values() if value.change)
+    return Point(name, _kind(cell), 100 * np.array(center), 100 * np.array(arms), holds)
 
 
 def _kind(cell: Cell) -> str:

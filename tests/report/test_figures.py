@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from importlib.resources import files
 from itertools import combinations
 from pathlib import Path
 

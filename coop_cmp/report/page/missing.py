@@ -19,10 +19,7 @@ LOG_END = 4096
 def find_missing(
     output: Path | None, groups: Sequence[Group], problems: Sequence[str]
 ) -> list[dict[str, str]]:
-    """Return the expected runs that have no results.
-
-    Each has a ``directory``, the ``reason`` as far as it is known, and the ``command`` that was
-    noted there.
+    """Return the directories of expected runs without results, with the reason and the command.
 
     Args:
         output: Where runs may be that have begun and not finished.

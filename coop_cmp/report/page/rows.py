@@ -19,6 +19,7 @@ from coop_cmp.runs.pairs import Baselines
 from coop_cmp.runs.stored import StoredRun
 
 NAMES = tuple(name for name in LABELS if name != "seed")
+PLAIN = Comparer(intervals=False)
 
 
 @dataclass
@@ -26,21 +27,20 @@ class Row:
     """A group of runs with its numbers.
 
     Attributes:
-        group: One run per seed.
+        style: The numbers of its colour and of its symbol.
         values: By metric its mean over seeds with the interval.
         changes: By metric the difference to the baseline; empty for a baseline.
         together: By metric Holm's p over the rows in the same place; NaN where there is none.
         baseline: The place of the row that it is compared with among all rows.
-        style: The numbers of its colour and of its symbol.
         problems: Why something is missing.
     """
 
     group: Group
+    style: tuple[int, int]
     values: dict[str, Difference] = field(default_factory=dict)
     changes: dict[str, Difference] = field(default_factory=dict)
     together: dict[str, float] = field(default_factory=dict)
     baseline: int | None = None
-    style: tuple[int, int] = (0, 0)
     problems: list[str] = field(default_factory=list)
 
     def summary(self) -> dict[str, Any]:
@@ -64,14 +64,31 @@ class Row:
         }
 
     def _deviation(self, metric: str) -> float | None:
-        """The sample standard deviation over seeds, as in the tables."""
-        values = _known(self.group.rows, metric)
+        values = [row[metric] for row in _known(self.group.rows, metric)]
         return _finite(stdev(values)) if len(values) > 1 else None
 
     def family(self, over: str) -> str:
         """Return what rows share that differ only in a term's weight, the shots or the classes."""
         words = (self.group.variant, *self.group.same_but(*FREE_OVER[over]))
         return hashlib.sha256("\n".join(words).encode()).hexdigest()[:12]
+
+    def measure(self, pairs: Sequence[tuple[Any, Any]], comparer: Comparer) -> None:
+        """Fill in values and changes; without intervals where no outcomes can be resampled."""
+        for metric in (metric.name for metric in shown_in("table")):
+            rows = _known(self.group.rows, metric)
+            both = [(b, a) for b, a in pairs if b[metric] is not None and a[metric] is not None]
+            self.values[metric] = PLAIN.value(rows, metric) if rows else Difference(math.nan)
+            self._change(PLAIN, both, metric)
+            try:
+                if rows and comparer.intervals:
+                    self.values[metric] = comparer.value(rows, metric)
+                    self._change(comparer, both, metric)
+            except UserError as error:
+                self.problems = list(dict.fromkeys([*self.problems, f"no interval: {error}"]))
+
+    def _change(self, comparer: Comparer, pairs: Sequence[tuple[Any, Any]], metric: str) -> None:
+        if found := comparer.compare(pairs, metric):
+            self.changes[metric] = found
 
 
 def _finite(value: float) -> float | None:
@@ -83,8 +100,8 @@ def _ends(value: Difference) -> list[float | None]:
     return [_finite(number) for number in (value.estimate, value.low, value.high)]
 
 
-def _known(rows: Iterable[Mapping[str, Any]], metric: str) -> list[float]:
-    return [row[metric] for row in rows if row[metric] is not None]
+def _known(rows: Iterable[Mapping[str, Any]], metric: str) -> list[Mapping[str, Any]]:
+    return [row for row in rows if row[metric] is not None]
 
 
 def rows_of(runs: Iterable[StoredRun], intervals: bool = True) -> list[Row]:
@@ -93,18 +110,17 @@ def rows_of(runs: Iterable[StoredRun], intervals: bool = True) -> list[Row]:
     Args:
         intervals: Whether to resample the images, for which every image's outcome is read.
     """
-    rows = [Row(group) for group in grouped(runs)]
-    baselines = Baselines(run for row in rows for run in row.group.rows)
-    places = {row.group.row["group"]: place for place, row in enumerate(rows)}
-    comparer = Comparer()
-    looks = styles(row.group for row in rows)
-    for row in rows:
-        row.style = looks[row.group.title]
-        pairs = baselines.pairs(row.group.rows)
-        row.baseline = places[pairs[0][1]["group"]] if pairs else None
-        _measure(row, pairs, comparer if intervals else None)
+    groups = grouped(runs)
+    looks = styles(groups)
+    rows = [Row(group, looks[group.title]) for group in groups]
+    baselines = Baselines(run for group in groups for run in group.rows)
+    places = {group.row["group"]: place for place, group in enumerate(groups)}
+    comparer = Comparer(intervals)
     families: dict[Any, list[Row]] = {}
     for row in rows:
+        pairs = baselines.pairs(row.group.rows)
+        row.baseline = places[pairs[0][1]["group"]] if pairs else None
+        row.measure(pairs, comparer)
         for metric in row.changes:
             families.setdefault((metric, *row.group.place), []).append(row)
     for (metric, *_), family in families.items():
@@ -112,23 +128,3 @@ def rows_of(runs: Iterable[StoredRun], intervals: bool = True) -> list[Row]:
         for row, change in zip(family, changes, strict=True):
             row.together[metric] = change.p
     return rows
-
-
-def _measure(row: Row, pairs: Sequence[tuple[Any, Any]], comparer: Comparer | None) -> None:
-    """Fill in a row's values and changes; without outcomes to resample, without intervals."""
-    for metric in (metric.name for metric in shown_in("table")):
-        row.values[metric] = _mean(_known(row.group.rows, metric))
-        known = [(b, a) for b, a in pairs if b[metric] is not None and a[metric] is not None]
-        if known:
-            row.changes[metric] = _mean([b[metric] - a[metric] for b, a in known])
-        try:
-            if comparer is not None and row.values[metric].seeds:
-                row.values[metric] = comparer.value(row.group.rows, metric)
-                found = comparer.compare(known, metric) if known else None
-                row.changes |= {metric: found} if found else {}
-        except UserError as error:
-            row.problems = list(dict.fromkeys([*row.problems, f"no interval: {error}"]))
-
-
-def _mean(values: Sequence[float]) -> Difference:
-    return Difference(sum(values) / len(values) if values else math.nan, seeds=len(values))
