@@ -402,28 +402,25 @@ def test_figures_are_as_wide_as_the_columns_of_the_paper(tmp_path, pair):
     assert "GlyphCLIP" not in file.read_text()
 
 
-def test_no_two_curves_of_a_figure_look_the_same(tmp_path):
+@pytest.mark.parametrize("over", ["shots", "lambda"])
+def test_no_two_curves_of_a_figure_look_the_same(tmp_path, over):
     runs = []
     for shots in (1, 4):
         for trainer in ("CoOp", "CoOp_MMCE", "CoOp_MDCA", "CoOp_LS", "KgCoOp"):
             runs.append(made_run(tmp_path, trainer=trainer, shots=shots))
         for form in ("ratio", "log"):
-            twin = {"trainer": "CoOp_CMP", "penalty": 0.01, "form": form}
-            runs.append(made_run(tmp_path, shots=shots, **twin))
-    axes = curves_of(alone(*runs), "shots").axes[0]
+            for penalty in (0.01, 0.1):
+                twin = {"trainer": "CoOp_CMP", "penalty": penalty, "form": form}
+                runs.append(made_run(tmp_path, shots=shots, **twin))
+    groups = [group for group in alone(*runs) if over == "shots" or group.row["shots"] == 4]
+    axes = curves_of(groups, over).axes[0]
     lines = [container.lines[0] for container in axes.containers]
-    looks = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines}
-    assert len(looks) == len(lines) == 7
-
-
-def test_lines_without_lambda_differ_however_many_there_are(tmp_path):
-    terms = ("", "_MMCE", "_MDCA", "_LS", "_ECP", "_DCA")
-    runs = [made_run(tmp_path, trainer=f"CoOp{term}") for term in terms]
-    runs += [made_run(tmp_path, trainer="CoOp_CMP", penalty=lam) for lam in (0.1, 0.5)]
-    axes = curves_of(alone(*runs), "lambda").axes[0]
-    lines = [line for line in axes.lines if line.get_label() in {g.variant for g in alone(*runs)}]
-    looks = {(line.get_linestyle(), line.get_marker()) for line in lines}
-    assert len(looks) == len(lines) == len(terms)
+    lines += [line for line in axes.lines if line.get_label() in {g.variant for g in groups}]
+    looks = {
+        (line.get_color(), line.get_linestyle(), line.get_marker(), line.get_fillstyle())
+        for line in lines
+    }
+    assert len(looks) == len(lines) == (9 if over == "shots" else 7)
 
 
 def test_a_curve_over_lambda_has_the_symbol_of_its_first_point(tmp_path):

@@ -251,18 +251,19 @@ def test_a_difference_that_images_and_seeds_agree_on_is_marked(project, capsys):
     assert "bash" not in latex
 
 
-def test_a_difference_that_one_seed_denies_stays_plain(project, capsys):
-    values = comparison(project, [0.86, 0.86, 0.80], [0.80, 0.80, 0.81])
-    assert values["accuracy"].change.estimate == pytest.approx(0.11 / 3)
-    assert not values["accuracy"].change.holds
-    assert "+3.67 *" not in show(project, "cmp_ablation", capsys)
-
-
-def test_a_difference_within_the_chance_of_the_images_stays_plain(project):
-    # one image in two hundred: positive for every seed, yet half of the resamples lack it
-    values = comparison(project, [0.805] * 3, [0.8] * 3, size=200)
-    assert values["accuracy"].change.estimate == pytest.approx(0.005)
-    assert not values["accuracy"].change.holds
+@pytest.mark.parametrize(
+    ("ours", "theirs", "size", "change"),
+    [
+        ([0.86, 0.86, 0.80], [0.80, 0.80, 0.81], 1000, 0.11 / 3),  # one seed denies it
+        # one image in two hundred: positive for every seed, yet half of the resamples lack it
+        ([0.805] * 3, [0.8] * 3, 200, 0.005),
+    ],
+)
+def test_a_difference_within_chance_stays_plain(project, capsys, ours, theirs, size, change):
+    found = comparison(project, ours, theirs, size)["accuracy"].change
+    assert found.estimate == pytest.approx(change)
+    assert not found.holds
+    assert f"{100 * change:+.2f} *" not in show(project, "cmp_ablation", capsys)
 
 
 def test_a_difference_that_rounds_to_nothing_stays_plain():
@@ -341,11 +342,20 @@ def test_csv_of_several_tables_is_one_file_and_its_warnings_go_elsewhere(project
     assert err.count(f"Warning: {file} holds a run with other settings: TEST.N_BINS is 15") == 1
 
 
-def test_a_dry_run_counts_the_runs_of_a_table(project, capsys):
-    words = ["run", "calibration_metrics", "--trainers", "ZeroshotCLIP", "CoOp", "--dry-run"]
-    assert main([*words, "--output", str(project.output)]) == 0
-    # 11 zero-shot runs and 11 data sets x 3 seeds
-    assert "44 runs, 44 to do" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("words", "runs"),
+    [
+        # 11 zero-shot runs and 11 data sets x 3 seeds
+        ("calibration_metrics --trainers ZeroshotCLIP CoOp", 44),
+        ("fewshot_vertical --trainers ZeroshotCLIP --shots 1", 11),
+        ("all", 2237),  # docs/reproduce.md says so
+    ],
+)
+def test_a_dry_run_counts_the_runs_of_tables(project, capsys, words, runs):
+    assert main(["run", *words.split(), "--dry-run", "--output", str(project.output)]) == 0
+    text = capsys.readouterr().out
+    assert f"{runs} runs, {runs} to do" in text
+    assert ("cifar10/CoOp_CMP" in text) == (words == "all"), "Figure 1 is among all"
 
 
 @pytest.mark.parametrize(
@@ -368,22 +378,10 @@ def test_filters_that_leave_nothing_together_are_refused(project):
         main([*words, "--output", str(project.output)])
 
 
-def test_a_filter_of_shots_keeps_zero_shot_runs(project, capsys):
-    words = ["run", "fewshot_vertical", "--trainers", "ZeroshotCLIP", "--shots", "1", "--dry-run"]
-    assert main([*words, "--output", str(project.output)]) == 0
-    assert "11 runs, 11 to do" in capsys.readouterr().out
-
-
-def test_all_is_every_table_of_the_paper_and_figure_1(project, capsys):
-    words = ["run", "all", "--dry-run", "--output", str(project.output)]
-    assert main([*words]) == 0
-    text = capsys.readouterr().out
-    assert "2237 runs, 2237 to do" in text, "docs/reproducing.md says so"
-    assert "cifar10/CoOp_CMP" in text
-
-
 def test_the_embedded_tables_cover_shots_weights_forms_and_places():
     runs = [run for name in EMBEDDED for run in table(name).runs()]
+    assert all(len(table(name).seeds) == 10 for name in EMBEDDED), "claims rest on ten seeds"
+    assert all(table(name).holm == (name != "embedded_regime") for name in EMBEDDED)
     assert {run.backbone for run in runs} == {"GlyphCLIP"}
     assert {run.shots for run in runs} == {0, 1, 2, 4, 8, 16}
     weights = {form: {run.lam for run in runs if run.form == form} for form in ("ratio", "log")}
@@ -393,13 +391,6 @@ def test_the_embedded_tables_cover_shots_weights_forms_and_places():
     trained = {run.trainer for run in table("embedded_digits").runs()}
     methods = ("CoOp", "CoCoOp", "ProDA", "MaPLe", "KgCoOp", "CLIPFT")
     assert trained == {"ZeroshotCLIP", *methods, *(f"{name}_CMP" for name in methods)}
-
-
-def test_claims_rest_on_ten_seeds():
-    for name in EMBEDDED:
-        assert len(table(name).seeds) == 10
-        assert table(name).holm == (name != "embedded_regime")
-    assert table("cmp_ablation").seeds == (1, 2, 3)
 
 
 def test_the_regime_shows_intervals_of_its_values_and_what_training_fitted(project, capsys):
@@ -419,17 +410,13 @@ def test_the_regime_shows_intervals_of_its_values_and_what_training_fitted(proje
     assert '"95 %" is the interval of the mean' in " ".join(text.split())
 
 
-def test_an_unknown_table_is_refused_with_the_closest_name():
+def test_the_list_names_the_tables_and_an_unknown_one_is_refused(capsys):
     with pytest.raises(UserError, match='did you mean "fewshot_vertical"'):
         table("fewshot_vertcal")
-
-
-def test_the_list_names_the_ten_tables_and_the_figure(capsys):
     assert main(["list"]) == 0
     listed = capsys.readouterr().out.split()
     assert listed == names()
-    assert set(TITLES) < set(listed)
-    assert "fig_logitHistogramsIntro" in listed
+    assert {*TITLES, "fig_logitHistogramsIntro"} < set(listed)
     assert len(TITLES) == 10
 
 

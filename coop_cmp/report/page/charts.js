@@ -42,15 +42,15 @@ function draw(id, traces, layout, csv, words) {
   const place = byId(id);
   const wasEmpty = place.classList.contains("empty");
   place.classList.toggle("empty", !traces.length);
+  // A legend below takes a line per curve on a phone.
+  const lines = narrow.matches && layout.legend === BELOW ? traces.length : 0;
+  place.style.height = lines ? `${360 + 19 * lines}px` : "";
   if (!traces.length) {
     Plotly.purge(place);
     place.textContent = words;
     return;
   }
   if (wasEmpty) place.textContent = "";
-  // A legend below takes a line per curve on a phone.
-  const lines = narrow.matches && layout.legend === BELOW ? traces.length : 0;
-  place.style.height = lines ? `${360 + 19 * lines}px` : "";
   Plotly.react(place, traces, themed(layout), { displayModeBar: false, responsive: true });
 }
 

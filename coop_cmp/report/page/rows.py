@@ -48,6 +48,7 @@ class Row:
         return {
             **{name: self.group.row[name] for name in NAMES},
             "title": self.group.title,
+            "place": "/".join(self.group.runs[0].folder.parts[-4:-1]),
             "style": self.style,
             "seeds": self.group.seeds,
             "values": {
