@@ -19,9 +19,7 @@ def settings_of(trainer: str, seed: int, shots: int = 4, **more: Any) -> dict[st
     return {"TRAINER.NAME": trainer, "DATASET.NUM_SHOTS": shots, "SEED": seed, **more}
 
 
-def store_run(
-    folder: Path, settings: dict[str, Any], scale: float = 2.0, torch: str = "2", n: int = 200
-) -> Path:
+def store_run(folder: Path, settings: dict[str, Any], scale: float = 2.0, n: int = 200) -> Path:
     """What train.py would leave of a run that is the more confident, the larger the scale."""
     rng = np.random.default_rng(int(Identity({**SETTINGS, **settings}).digest, 16))
     labels = np.arange(n) % len(CLASSES)
@@ -32,7 +30,7 @@ def store_run(
     if settings["TRAINER.NAME"] == "CoOp_CMP":
         curves["loss_cmp"] = [[1, 0.5], [2, 0.25]]
     fields = {"machine": {"device_name": "here"}, "fit": {"curves": curves}}
-    return write_run(folder, settings, logits, labels, CLASSES, versions={"torch": torch}, **fields)
+    return write_run(folder, settings, logits, labels, CLASSES, **fields)
 
 
 def store_many(output: Path) -> None:

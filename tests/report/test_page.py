@@ -27,7 +27,7 @@ from coop_cmp.report.page.details import (
 from coop_cmp.report.page.missing import find_missing, last_words, missing_seeds
 from coop_cmp.report.page.records import mixtures, warnings
 from coop_cmp.report.page.rows import rows_of
-from coop_cmp.runs import Comparer, load, read_predictions
+from coop_cmp.runs import Comparer, circumstances, load, read_predictions
 from coop_cmp.runs.compare import corrected
 from coop_cmp.runs.frame import find_runs
 from coop_cmp.runs.identity import Identity, claim, read_command
@@ -184,10 +184,14 @@ def test_without_logits_there_is_one_temperature_and_without_outcomes_none(tmp_p
     assert row.values["ece"].estimate == row.group.row["ece"]
 
 
-def test_other_versions_and_namesakes_are_told(tmp_path):
-    store_run(tmp_path / "a/seed1", settings_of("CoOp", 1))
-    store_run(tmp_path / "a/seed2", settings_of("CoOp", 2), torch="1")
-    store_run(tmp_path / "b", settings_of("CoOp", 1, **{"OPTIM.LR": 0.5}))
+def test_other_versions_and_namesakes_are_told(tmp_path, monkeypatch):
+    for place, version, seed, more in (
+        ("a/seed1", "2", 1, {}),
+        ("a/seed2", "1", 2, {}),
+        ("b", "2", 1, {"OPTIM.LR": 0.5}),
+    ):
+        monkeypatch.setattr(circumstances, "versions", lambda version=version: {"torch": version})
+        store_run(tmp_path / place, settings_of("CoOp", seed, **more))
     rows = rows_of(find_runs(tmp_path)[0])
     assert mixtures(rows) == [["versions.torch"], []]
     told = warnings(rows)
