@@ -15,7 +15,7 @@ from coop_cmp.runs.run import Run
 from coop_cmp.sweep.devices import environment_for
 from coop_cmp.sweep.failures import Failure, alike, describe_exit, out_of_memory
 from coop_cmp.sweep.lock import RunLock
-from coop_cmp.sweep.process import Attempt, Trial, reject_results, start
+from coop_cmp.sweep.process import Attempt, Trial, reject_results, start, tail
 from coop_cmp.sweep.progress import Progress
 from coop_cmp.sweep.timing import duration
 
@@ -173,7 +173,7 @@ class Launcher:
     def _collect(self) -> None:
         """Look after the active runs: finished, failed or too long."""
         for slot, attempt in list(self.active.items()):
-            code = attempt.process.poll()
+            code = attempt.exit_code
             if code is None:
                 if attempt.seconds > self.settings.time_limit:
                     attempt.stop()
@@ -206,7 +206,7 @@ class Launcher:
     def _end(self, slot: int, reason: str, retry: bool, code: int = 0) -> None:
         """A run did not succeed: put it back to be tried again, or keep it as a failure."""
         attempt = self.active.pop(slot)
-        trial, log = attempt.trial, attempt.tail()
+        trial, log = attempt.trial, tail(attempt.log)
         failure = Failure(trial.run, reason, tuple(log))
         # It may have failed after writing them, and tables would take them.
         reject_results(self.project.directory(trial.run))

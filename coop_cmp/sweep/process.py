@@ -10,13 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
+from multiprocessing.context import ForkProcess
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from coop_cmp import CONFIGS, INSTALLED
 from coop_cmp.runs.records import RESULTS_FILE
@@ -37,78 +37,25 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-class Process(Protocol):
-    """What the launcher needs of a process."""
-
-    pid: int
-
-    def poll(self) -> int | None: ...
-    def terminate(self) -> None: ...
-    def kill(self) -> None: ...
-
-
-class ForkedProcess:
-    """A Python program in a fork of this process, which has done the slow imports already."""
-
-    def __init__(self, call: Sequence[str], environment: Mapping[str, str], log: BinaryIO):
-        self.returncode: int | None = None
-        sys.stdout.flush()
-        sys.stderr.flush()
-        self.pid = os.fork()
-        if self.pid == 0:
-            os._exit(_run_here(call, environment, log))
-
-    def poll(self) -> int | None:
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
-
-    def terminate(self) -> None:
-        self._send(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self._send(signal.SIGKILL)
-
-    def _send(self, number: int) -> None:
-        if self.poll() is None:  # else the number may be another process's by now
-            os.kill(self.pid, number)
-
-
-def _run_here(call: Sequence[str], environment: Mapping[str, str], log: BinaryIO) -> int:
-    """Run what ``python <call>`` would in this process, and return its exit code."""
-    code = 1
-    try:
-        _end_with_parent()
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup keeps a run going too
-                signal.signal(number, signal.SIG_DFL)
-        with open(os.devnull, "rb") as nothing:
-            os.dup2(nothing.fileno(), 0)
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-        sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - until the end
-        sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
-        os.environ.clear()
-        os.environ.update(environment)
-        if call[0] == "-m":
-            sys.argv = list(call[1:])
-            runpy.run_module(call[1], run_name="__main__")
-        else:
-            sys.argv = list(call)
-            runpy.run_path(call[0], run_name="__main__")
-        code = 0
-    except SystemExit as end:
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    return code
+def run_here(call: Sequence[str], environment: Mapping[str, str], log: BinaryIO) -> None:
+    """Run what ``python <call>`` would in this fork, which has done the slow imports already."""
+    _end_with_parent()
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup keeps a run going too
+            signal.signal(number, signal.SIG_DFL)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(log.fileno(), 1)
+    os.dup2(log.fileno(), 2)
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - until the end
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = list(call)
+    if call[0] == "-m":
+        del sys.argv[0]
+        runpy.run_module(call[1], run_name="__main__")
+    else:
+        runpy.run_path(call[0], run_name="__main__")
 
 
 def import_variables() -> dict[str, str]:
@@ -176,7 +123,7 @@ class Attempt:
     trial: Trial
     device: str
     lock: RunLock
-    process: Process
+    process: subprocess.Popen[bytes] | ForkProcess
     log: Path
     started: float = field(default_factory=time.monotonic)
 
@@ -184,15 +131,17 @@ class Attempt:
     def seconds(self) -> float:
         return time.monotonic() - self.started
 
-    def tail(self, lines: int = 8) -> list[str]:
-        """The last lines of the log that say something."""
-        return tail(self.log, lines)
+    @property
+    def exit_code(self) -> int | None:
+        """Minus the signal that ended it; None while it runs."""
+        process = self.process
+        return process.exitcode if isinstance(process, ForkProcess) else process.poll()
 
     def stop(self, patience: float = 10.0) -> None:
         """End the process, gently at first, and wait until it is gone."""
         self.process.terminate()
         deadline = time.monotonic() + patience
-        while self.process.poll() is None:
+        while self.exit_code is None:
             if time.monotonic() > deadline:
                 self.process.kill()
             time.sleep(0.05)
@@ -220,9 +169,10 @@ def start(
     with open(path, "ab") as log:
         log.write(f"== attempt {trial.number} on {device}\n".encode())
         log.flush()
-        process: Process
+        process: subprocess.Popen[bytes] | ForkProcess
         if fork:
-            process = ForkedProcess(call, environment, log)
+            process = ForkProcess(target=run_here, args=(call, environment, log))
+            process.start()
         else:
             process = subprocess.Popen(
                 [sys.executable, *call],

@@ -12,7 +12,7 @@ from typing import Any
 from tqdm import tqdm
 
 from coop_cmp.runs.run import Run
-from coop_cmp.sweep.process import Attempt
+from coop_cmp.sweep.process import Attempt, tail
 from coop_cmp.sweep.timing import Estimator, Kind, duration, kind_of
 
 SILENCE = 30.0  # seconds after which a line tells that runs go on, where there is no terminal
@@ -117,7 +117,7 @@ class LiveProgress(Progress):
 
 def _describe(attempt: Attempt) -> str:
     """``digits/CoOp/GlyphCLIP_8shots/seed1  epoch 12/50  35 s``."""
-    epochs = _EPOCH.findall("\n".join(attempt.tail(20)))
+    epochs = _EPOCH.findall("\n".join(tail(attempt.log, 20)))
     progress = f"  epoch {epochs[-1]}" if epochs else ""
     return f"{attempt.trial.run}{progress}  {duration(attempt.seconds)}"
 

@@ -6,20 +6,21 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import shutil
 import signal
 import sys
 import time
-from multiprocessing.context import ForkProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from coop_cmp import cli
-from coop_cmp.cli import training  # noqa: F401 - loaded once, not in every fork
+from coop_cmp.clip import add_models
 from tests.conftest import FOLDER, SHORT
 
 METHOD = ("--trainer", "CoOp_CMP", "--backbone", "TinyCLIP", "--seed", "1", *FOLDER)
@@ -27,16 +28,22 @@ SIZE = ("INPUT.SIZE", "(32, 32)", "TRAINER.COOP.PREC", "fp32", "DATALOADER.NUM_W
 OPTIONS = (*SHORT[2:], *SIZE, "TRAIN.CHECKPOINT_FREQ", "1", "OPTIM.MAX_EPOCH", "8")
 
 
-def start(data: Path, out: Path) -> ForkProcess:
-    """Run train.py in a fork of this process, which has loaded what it needs."""
+FRESH = multiprocessing.get_context("forkserver")
+"""Forks of a process that has loaded what they need, and nothing of what other tests left here."""
+FRESH.set_forkserver_preload([__name__])
+
+
+def start(models: Path, data: Path, out: Path) -> ForkServerProcess:
+    """Run train.py in a process of its own."""
     words = ["train", *METHOD, "--root", str(data), "--output-dir", str(out), *OPTIONS]
-    child = ForkProcess(target=train, args=(words,))
+    child = FRESH.Process(target=train, args=(models, words))
     child.start()
     return child
 
 
-def train(words: list[str]) -> None:
+def train(models: Path, words: list[str]) -> None:
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the end
+    add_models(models)
     sys.exit(cli.main(words))
 
 
@@ -49,10 +56,10 @@ def outcome(out: Path) -> dict[str, Any]:
 
 
 def test_killed_runs_end_as_undisturbed_ones(kills, tiny_weights, pictures, tmp_path):
-    draw = random.Random(0)
+    draw, models = random.Random(0), tiny_weights.parent
     undisturbed = tmp_path / "undisturbed"
     begin = time.monotonic()
-    child = start(pictures, undisturbed)
+    child = start(models, pictures, undisturbed)
     child.join()
     assert child.exitcode == 0
     seconds = time.monotonic() - begin
@@ -62,7 +69,7 @@ def test_killed_runs_end_as_undisturbed_ones(kills, tiny_weights, pictures, tmp_
         out = tmp_path / "killed"
         shutil.rmtree(out, ignore_errors=True)
         while True:
-            child = start(pictures, out)
+            child = start(models, pictures, out)
             if done < kills:
                 time.sleep(draw.uniform(0, seconds))
                 child.kill()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from unittest.mock import patch
 
@@ -19,7 +20,7 @@ from coop_cmp.files import write_json
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from coop_cmp.sweep.launcher import Settings
-from coop_cmp.sweep.process import ForkedProcess
+from coop_cmp.sweep.process import run_here
 
 # Behaves as the file "behaviour.json" beside it says, by the run's seed: a list of what to do at
 # each call, the last for all later calls. Adds a line to "calls.txt" per call.
@@ -167,23 +168,25 @@ def calls(root: Path) -> list[str]:
     return sorted(Path(line).relative_to(root / "output").as_posix() for line in lines)
 
 
-class StartedSweep(ForkedProcess):
+class StartedSweep(ForkProcess):
     """A sweep in a process group of its own: a fork of this one, as the imports take seconds."""
 
     def __init__(self, root: Path, *more: str, nohup: bool = False) -> None:
         self.file = root / f"sweep-{time.monotonic_ns()}.txt"
         call = [__file__, str(root), str(nohup), "sweep", *arguments(root, *more)]
         with self.file.open("wb") as file:
-            super().__init__(call, dict(os.environ), file)
+            super().__init__(target=run_here, args=(call, dict(os.environ), file))
+            self.start()
 
     def output(self) -> str:
         """What it has printed up to now."""
         return self.file.read_text()
 
-    def end(self, seconds: float = 60) -> tuple[int | None, str]:
+    def end(self, seconds: float = 60) -> tuple[int, str]:
         """Its exit code and output, once it has ended."""
-        wait_until(lambda: self.poll() is not None, seconds)
-        return self.returncode, self.output()
+        self.join(seconds)
+        assert self.exitcode is not None, "it did not end in time"
+        return self.exitcode, self.output()
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:

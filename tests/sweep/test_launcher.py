@@ -13,7 +13,6 @@ import pytest
 import coop_cmp.datasets  # noqa: F401 - registers them
 from coop_cmp.runs.run import Run
 from coop_cmp.sweep.lock import RunLock
-from coop_cmp.sweep.process import ForkedProcess
 from tests.sweep.fake import (
     StartedSweep,
     arguments,
@@ -165,19 +164,6 @@ def test_a_sweep_under_nohup_and_its_runs_survive_the_end_of_the_terminal(root, 
     os.killpg(sweep.pid, signal.SIGHUP)
     assert sweep.end()[0] == 0
     assert len(calls(root)) == 1, "the run went on and was not started again"
-
-
-def test_a_forked_run_that_is_gone_gets_no_signal(tmp_path, monkeypatch):
-    script = tmp_path / "train.py"
-    script.write_text("")
-    with open(tmp_path / "log", "ab") as log:
-        process = ForkedProcess([str(script)], dict(os.environ), log)
-    wait_until(lambda: process.poll() is not None)
-    sent: list[tuple[int, int]] = []
-    monkeypatch.setattr(os, "kill", lambda *arguments: sent.append(arguments))
-    process.terminate()
-    process.kill()
-    assert sent == [], "its number may be another process's by now"
 
 
 def test_a_lock_is_exclusive_until_it_is_released(tmp_path):
