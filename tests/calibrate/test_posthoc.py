@@ -52,7 +52,7 @@ def gap(logits: np.ndarray, labels: np.ndarray) -> float:
 @pytest.mark.parametrize("name", FITS)
 @pytest.mark.parametrize("factor", [0.4, 3.0])
 def test_a_wrong_scale_is_removed(name, factor):
-    fitted, tested = sample(4000), sample(4000, seed=1)
+    fitted, tested = sample(2000), sample(4000, seed=1)
     wrong = factor * tested[0]
     calibrated = FITS[name](factor * fitted[0], fitted[1])(wrong)
     by_class = name in ("isotonic", "histogram")  # which sees one probability at a time

@@ -182,14 +182,14 @@ class StartedSweep(ForkProcess):
         """What it has printed up to now."""
         return self.file.read_text()
 
-    def end(self, seconds: float = 60) -> tuple[int, str]:
+    def end(self, seconds: float = 120) -> tuple[int, str]:
         """Its exit code and output, once it has ended."""
         self.join(seconds)
         assert self.exitcode is not None, "it did not end in time"
         return self.exitcode, self.output()
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"

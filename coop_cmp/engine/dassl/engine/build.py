@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dassl.utils import Registry, check_availability
+from dassl.utils import Registry
 from yacs.config import CfgNode
 
 TRAINER_REGISTRY = Registry("TRAINER")
@@ -10,7 +10,5 @@ TRAINER_REGISTRY = Registry("TRAINER")
 
 def build_trainer(cfg: CfgNode) -> Any:
     """Make the trainer ``cfg.TRAINER.NAME``."""
-    check_availability(cfg.TRAINER.NAME, TRAINER_REGISTRY.registered_names())
-    if cfg.VERBOSE:
-        print(f"Loading trainer: {cfg.TRAINER.NAME}")
-    return TRAINER_REGISTRY.get(cfg.TRAINER.NAME)(cfg)
+    note = "Loading trainer" if cfg.VERBOSE else ""
+    return TRAINER_REGISTRY.choose(cfg.TRAINER.NAME, note)(cfg)

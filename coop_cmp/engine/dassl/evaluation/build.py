@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dassl.utils import Registry, check_availability
+from dassl.utils import Registry
 from yacs.config import CfgNode
 
 EVALUATOR_REGISTRY = Registry("EVALUATOR")
@@ -10,7 +10,5 @@ EVALUATOR_REGISTRY = Registry("EVALUATOR")
 
 def build_evaluator(cfg: CfgNode, **kwargs: Any) -> Any:
     """Make the evaluator ``cfg.TEST.EVALUATOR``."""
-    check_availability(cfg.TEST.EVALUATOR, EVALUATOR_REGISTRY.registered_names())
-    if cfg.VERBOSE:
-        print(f"Loading evaluator: {cfg.TEST.EVALUATOR}")
-    return EVALUATOR_REGISTRY.get(cfg.TEST.EVALUATOR)(cfg, **kwargs)
+    note = "Loading evaluator" if cfg.VERBOSE else ""
+    return EVALUATOR_REGISTRY.choose(cfg.TEST.EVALUATOR, note)(cfg, **kwargs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dassl.utils import Registry, check_availability
+from dassl.utils import Registry
 from torch import Tensor, nn
 from torchvision import models
 
@@ -56,7 +56,4 @@ def resnet101(pretrained: bool = True, **kwargs: Any) -> Backbone:
 
 def build_backbone(name: str, verbose: bool = True, **kwargs: Any) -> Any:
     """Make the backbone ``name``."""
-    check_availability(name, BACKBONE_REGISTRY.registered_names())
-    if verbose:
-        print(f"Backbone: {name}")
-    return BACKBONE_REGISTRY.get(name)(**kwargs)
+    return BACKBONE_REGISTRY.choose(name, "Backbone" if verbose else "")(**kwargs)

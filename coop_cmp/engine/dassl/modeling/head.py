@@ -49,7 +49,4 @@ def mlp(**kwargs: Any) -> MLP:
 
 def build_head(name: str, verbose: bool = True, **kwargs: Any) -> Any:
     """Make the head ``name``."""
-    check_availability(name, HEAD_REGISTRY.registered_names())
-    if verbose:
-        print(f"Head: {name}")
-    return HEAD_REGISTRY.get(name)(**kwargs)
+    return HEAD_REGISTRY.choose(name, "Head" if verbose else "")(**kwargs)

@@ -47,6 +47,13 @@ class Registry:
             raise KeyError(f'Object name "{name}" does not exist in "{self._name}" registry')
         return self._obj_map[name]
 
+    def choose(self, name: str, note: str = "") -> Any:
+        """Return what a setting names, after printing a note; ValueError with the closest name."""
+        check_availability(name, self.registered_names())
+        if note:
+            print(f"{note}: {name}")
+        return self._obj_map[name]
+
     def registered_names(self) -> list[str]:
         """All names, in the order of their registration."""
         return list(self._obj_map)

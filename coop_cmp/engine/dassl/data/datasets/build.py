@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dassl.utils import Registry, check_availability
+from dassl.utils import Registry
 from yacs.config import CfgNode
 
 DATASET_REGISTRY = Registry("DATASET")
@@ -10,7 +10,5 @@ DATASET_REGISTRY = Registry("DATASET")
 
 def build_dataset(cfg: CfgNode) -> Any:
     """Make the data set ``cfg.DATASET.NAME``."""
-    check_availability(cfg.DATASET.NAME, DATASET_REGISTRY.registered_names())
-    if cfg.VERBOSE:
-        print(f"Loading dataset: {cfg.DATASET.NAME}")
-    return DATASET_REGISTRY.get(cfg.DATASET.NAME)(cfg)
+    note = "Loading dataset" if cfg.VERBOSE else ""
+    return DATASET_REGISTRY.choose(cfg.DATASET.NAME, note)(cfg)
