@@ -11,14 +11,14 @@ import yaml
 
 from coop_cmp.calibrate import fit_dirichlet
 from coop_cmp.calibrate.affine import STRENGTHS
-from coop_cmp.config import METHODS
+from coop_cmp.config import METHODS, flatten
 from coop_cmp.errors import UserError
 from coop_cmp.predict.selective import choose_threshold
 from tests.calibrate.test_posthoc import nll, sample
 from tests.conftest import ROOT
 from tests.trainers import plain_tpt
 from tests.trainers.conftest import build, models  # noqa: F401 - the fixtures
-from tests.trainers.test_published import leaves, settings
+from tests.trainers.test_published import settings
 from tests.trainers.test_tpt import unit
 
 RIVALS: dict[str, dict[str, Any]] = {
@@ -60,7 +60,7 @@ def test_every_rival_has_its_authors_settings(node):
 def test_tuning_at_test_time_has_its_authors_settings_with_and_without_a_config_file(name):
     assert METHODS[name].defaults == TUNED[name]
     published = {f"TRAINER.TPT.{key}": value for key, value in RIVALS["TPT"].items()} | TUNED[name]
-    given = leaves(yaml.safe_load((ROOT / f"configs/trainers/{name}/clip.yaml").read_text()))
+    given = flatten(yaml.safe_load((ROOT / f"configs/trainers/{name}/clip.yaml").read_text()))
     same = {key: value for key, value in given.items() if key in published}
     assert len(same) >= 7
     assert same == {key: published[key] for key in same}
