@@ -15,7 +15,7 @@ from typing import Any
 import open_clip
 import torch
 import torch.nn.functional as F
-from common import class_names, in_turns, parser_of, random_clip, report
+from common import class_names, in_turns, parser_of, prepare, random_clip, report
 from torch import Tensor
 
 from coop_cmp import CMPenalty, cmp_loss
@@ -80,8 +80,8 @@ def coop_step(small: bool, n_classes: int = 100, batch: int = 32) -> Callable[[]
 def main() -> None:
     parser = parser_of(__doc__ or "", rounds=20)
     args = parser.parse_args()
+    prepare(args)
     torch.manual_seed(0)
-    torch.set_num_threads(args.threads)
     torch.set_default_device(args.device)
     rows = [compare(n, c, args.rounds) for n, c in SIZES]
     added = rows[0]["cross-entropy in scope ms"] - rows[0]["cross-entropy ms"]
