@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
@@ -85,9 +85,8 @@ class Collector:
             holm: Whether the comparisons of each column of a block are corrected as a family.
         """
         problems: dict[str, None] = {}
-        values = {cell: self._value(cell, problems) for cell in dict.fromkeys(table.cells())}
-        if table.own and self.comparer.intervals:
-            values = {c: replace(v, own=self._own(c, problems)) for c, v in values.items()}
+        cells = dict.fromkeys(table.cells())
+        values = {cell: self._value(cell, table.own, problems) for cell in cells}
         for column in table.columns() if holm else ():
             family = {cell: change for cell in column if (change := values[cell].change)}
             for cell, change in zip(family, corrected(family.values()), strict=True):
@@ -98,12 +97,14 @@ class Collector:
         mixed = mixed_weights(self._rows[place] for place in places if place in self._rows)
         return values, list(dict.fromkeys([*reasons, *problems, *mixed, *told]))
 
-    def _value(self, cell: Cell, problems: dict[str, None]) -> Value:
+    def _value(self, cell: Cell, own: bool, problems: dict[str, None]) -> Value:
         ours = self._by_seed(cell)
-        value = Value(
-            {seed: mean(row[cell.metric] for row in rows) for seed, rows in ours.items()},
-            self._missing(cell),
-        )
+        rows = [row for found in ours.values() for row in found]
+        by_seed = {seed: mean(row[cell.metric] for row in found) for seed, found in ours.items()}
+        value = Value(by_seed, self._missing(cell))
+        if own and rows and cell.metric in METRICS:
+            found = self._sure(lambda comparer: comparer.value(rows, cell.metric), problems)
+            value = replace(value, own=found)
         if cell.baseline is None:
             return value
         theirs = self._by_seed(cell.baseline)
@@ -113,24 +114,19 @@ class Collector:
             if seed in theirs
             for pair in zip(rows, theirs[seed], strict=True)
         ]
-        try:
-            change = self.comparer.compare(pairs, cell.metric)
-        except UserError as error:
-            problems[f"no interval: {error}"] = None
-            change = Comparer(intervals=False).compare(pairs, cell.metric)
-        fit = fit_of(row for rows in ours.values() for row in rows)
+        change = self._sure(lambda comparer: comparer.compare(pairs, cell.metric), problems)
         missing = self._missing(cell.baseline)
-        return replace(value, baseline_missing=missing, change=change, fit=fit)
+        return replace(value, baseline_missing=missing, change=change, fit=fit_of(rows))
 
-    def _own(self, cell: Cell, problems: dict[str, None]) -> Difference | None:
-        rows = [row for found in self._by_seed(cell).values() for row in found]
-        if not rows or cell.metric not in METRICS:
-            return None
+    def _sure(
+        self, compare: Callable[[Comparer], Difference | None], problems: dict[str, None]
+    ) -> Difference | None:
+        """A difference with its interval, or without one where images cannot be resampled."""
         try:
-            return self.comparer.value(rows, cell.metric)
+            return compare(self.comparer)
         except UserError as error:
             problems[f"no interval: {error}"] = None
-            return None
+            return compare(Comparer(intervals=False))
 
     def _missing(self, cell: Cell) -> tuple[Run, ...]:
         return tuple(run for runs in cell.runs for run in runs if self._row(run) is None)
