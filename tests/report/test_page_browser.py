@@ -257,7 +257,7 @@ def test_the_theme_button_says_what_it_does_and_reaches_page_and_charts(page):
     def background():
         return page.execute_script(
             "return [getComputedStyle(document.body).backgroundColor,"
-            "document.getElementById('risk').layout.paper_bgcolor]"
+            "document.getElementById('risk')._fullLayout.paper_bgcolor]"
         )
 
     button, light = page.find_element(By.ID, "theme"), background()
