@@ -105,19 +105,6 @@ def sample_logits(n: int, c: int, scale: float = 3.0) -> tuple[torch.Tensor, tor
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("eps", [1e-10, 0.3])
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_the_gradient_passes_gradcheck(form, eps, reduction):
-    logits, labels = sample_logits(6, 5)
-    labels[0] = logits[0].argmax()
-
-    def penalty(z):
-        return cmp_loss(z, labels, form, eps, reduction)
-
-    assert torch.autograd.gradcheck(penalty, logits)
-
-
-@pytest.mark.parametrize("form", FORMS)
 def test_the_gradient_is_the_closed_form_of_the_documentation(form):
     logits, labels = sample_logits(64, 10)
     penalties = cmp_loss(logits, labels, form, reduction="none")
