@@ -110,32 +110,22 @@ def make_trainer(folder: Path, options: list[str], way: str) -> Any:
 def measure(folder: Path, way: str, small: bool, device: str = "cpu") -> dict[str, Any]:
     """Seconds, memory and arithmetic of one evaluation in this process."""
     options = [*weights_options(folder, small), "DEVICE", device]
-    count = {"images": 0, "passes": 0}
-
-    def count_images(_: Any, inputs: Any) -> None:
-        count["images"] += len(inputs[0])
-
-    def count_passes(*_: Any) -> None:
-        count["passes"] += 1
-
-    seconds = 0.0
+    images: list[int] = []
+    passes: list[int] = []
+    seconds: list[float] = []
 
     def test() -> None:
-        nonlocal seconds
         start = now()
         trainer.test()
-        seconds = now() - start
+        seconds.append(now() - start)
 
     with contextlib.redirect_stdout(io.StringIO()):
         trainer = make_trainer(folder, options, way)
         model = trainer.model
-        hooks = [
-            model.visual.register_forward_pre_hook(count_images),
-            model.text_encoder.register_forward_pre_hook(count_passes),
-        ]
+        model.visual.register_forward_pre_hook(lambda _, inputs: images.append(len(inputs[0])))
+        model.text_encoder.register_forward_pre_hook(lambda *_: passes.append(1))
         peak = peak_bytes(test)
-    for hook in hooks:
-        hook.remove()
+    count = {"images": sum(images), "passes": len(passes)}
     with torch.no_grad():
         per_image = count_flops(lambda: trainer.encode_image(torch.zeros(1, 3, 224, 224)))
         per_pass = count_flops(model.text_features)
@@ -145,7 +135,7 @@ def measure(folder: Path, way: str, small: bool, device: str = "cpu") -> dict[st
         **count,
         "tokens": count["passes"] * tokens,
         "flops": count["images"] * per_image + count["passes"] * per_pass,
-        "seconds": seconds,
+        "seconds": seconds[0],
         "bytes": peak,
         "metrics": json.loads((folder / way / RESULTS_FILE).read_text())["metrics"],
     }

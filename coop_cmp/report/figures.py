@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -65,15 +64,8 @@ def confidence_figure(runs: list[Group]) -> Figure:
     """Confidences of correct against incorrect predictions, one column per run."""
     figure, axes = _panels(runs, 2.9)
     for axis, run in zip(axes[0], runs, strict=True):
-        _draw_confidence(axis, run, run.title)
+        plots.draw_confidence(axis, run.samples, *run.bins, run.title)
     return _finished(figure, runs[0].heading, _small_print(runs), legend=False)
-
-
-def _draw_confidence(axes: Axes, run: Group, title: str) -> None:
-    """With the legend between title and picture, where no bar can be under it."""
-    plots.draw_confidence(axes, run.samples, *run.bins)
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 0.98), ncols=2, borderaxespad=0.2)
-    axes.set_title(title, pad=16)
 
 
 def risk_coverage_figure(runs: list[Group]) -> Figure:
@@ -107,7 +99,8 @@ def figure_one(without: Group, with_penalty: Group, class_index: int = 0) -> Fig
         plots.draw_class_probabilities(upper, run.samples, names, class_index, shown)
         count = int((run.samples.labels == class_index).sum())
         upper.set_title(f"{run.title}\n{_images(run, count)} of class “{names[class_index]}”")
-        _draw_confidence(lower, run, f"all {_images(run, len(run.samples))}")
+        title = f"all {_images(run, len(run.samples))}"
+        plots.draw_confidence(lower, run.samples, *run.bins, title)
     return _finished(figure, runs[0].heading, _small_print(runs), legend=False)
 
 

@@ -76,7 +76,7 @@ def draw_counts(axes: Axes, bins: ReliabilityBins) -> None:
 
 
 def draw_confidence(
-    axes: Axes, samples: Samples, n_bins: int = 10, closed: Closed = "right"
+    axes: Axes, samples: Samples, n_bins: int = 10, closed: Closed = "right", title: str = ""
 ) -> None:
     """Confidences of correct and of incorrect predictions, side by side in the same bins."""
     bins = width_bins(samples, n_bins, closed)
@@ -100,6 +100,9 @@ def draw_confidence(
         )
     axes.set(xlim=(0, 1), xlabel="confidence", ylabel="% of samples")
     axes.yaxis.set_major_locator(MaxNLocator(5))
+    # Between title and picture, where no bar can be under it.
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 0.98), ncols=2, borderaxespad=0.2)
+    axes.set_title(title, pad=16)
 
 
 def draw_risk_coverage(axes: Axes, named: dict[str, Samples]) -> None:
