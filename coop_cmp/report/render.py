@@ -160,7 +160,8 @@ class Renderer:
         return [" / ".join(f"{100 * share:.2f}" for share in fit) for fit in new]
 
     def _legend(self) -> str:
-        units = "Percent, NLL in nats" if self._has("nll") else "Percent"
+        nats = any(cell.metric == "nll" for cell in self.table.cells())
+        units = "Percent, NLL in nats" if nats else "Percent"
         text = f"{units}; mean ± standard deviation over seeds. ECE, ACE and MCE with 10 bins."
         if any(cell.paper for cell in self.table.cells()):
             text += ' "difference" is ours minus the paper\'s.'
@@ -187,9 +188,6 @@ class Renderer:
             f"with {seeds - 1} degrees of freedom ({seeds} seeds)"
         )
         return f"{text}; so few seeds can show next to nothing." if seeds < 5 else f"{text}."
-
-    def _has(self, metric: str) -> bool:
-        return any(cell.metric == metric for cell in self.table.cells())
 
     def _list(self, lines: Sequence[str]) -> str:
         if self.form == "text":

@@ -29,17 +29,7 @@ DRIVER = shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
     not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver (chromium-driver)"
 )
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-sync",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--window-size=1300,900",
-)
+FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1300,900")
 
 
 @pytest.fixture(scope="module")
