@@ -71,12 +71,15 @@ class Collector:
     """
 
     def __init__(self, project: Project, tables: Iterable[Table], intervals: bool = True) -> None:
-        self.project, self.comparer = project, Comparer(intervals)
-        frame = project.frame(dict.fromkeys(run for one in tables for run in one.runs()))
+        self.comparer = Comparer(intervals)
+        runs = dict.fromkeys(run for one in tables for run in one.runs())
+        self._places = {run: str(project.directory(run)) for run in runs}
+        frame = project.frame(runs)
         self._reasons: dict[str, str] = frame.attrs["reasons"]
         used = [c for c in frame if c.startswith("TEST.") or not is_setting(c)]
         self._notes = frame.reindex(columns=["notes"])
-        self._rows = {row["directory"]: row for row in frame[used].to_dict("records")}
+        found = {row["directory"]: row for row in frame[used].to_dict("records")}
+        self._rows = {run: found[place] for run, place in self._places.items() if place in found}
 
     def values(self, table: Table, holm: bool = False) -> tuple[dict[Cell, Value], list[str]]:
         """Return the values of all cells of a table, and what was wrong with its runs.
@@ -91,10 +94,10 @@ class Collector:
             family = {cell: change for cell in column if (change := values[cell].change)}
             for cell, change in zip(family, corrected(family.values()), strict=True):
                 values[cell] = replace(values[cell], change=change)
-        places = [self._place(run) for run in table.runs()]
+        places = [self._places[run] for run in table.runs()]
         told = map(str, notes(self._notes[self._notes.index.isin(places)]))
         reasons = [self._reasons[place] for place in places if place in self._reasons]
-        mixed = mixed_weights(self._rows[place] for place in places if place in self._rows)
+        mixed = mixed_weights(self._rows[run] for run in table.runs() if run in self._rows)
         return values, list(dict.fromkeys([*reasons, *problems, *mixed, *told]))
 
     def _value(self, cell: Cell, own: bool, problems: dict[str, None]) -> Value:
@@ -129,18 +132,11 @@ class Collector:
             return compare(Comparer(intervals=False))
 
     def _missing(self, cell: Cell) -> tuple[Run, ...]:
-        return tuple(run for runs in cell.runs for run in runs if self._row(run) is None)
-
-    def _place(self, run: Run) -> str:
-        return str(self.project.directory(run))
-
-    def _row(self, run: Run) -> Mapping[str, Any] | None:
-        return self._rows.get(self._place(run))
+        return tuple(run for runs in cell.runs for run in runs if run not in self._rows)
 
     def _by_seed(self, cell: Cell) -> dict[int, list[Mapping[str, Any]]]:
         """The rows of each seed for which all test sets are done, in the order of the sets."""
         found: dict[int, list[Mapping[str, Any]]] = {}
-        for run in (run for runs in cell.runs for run in runs):
-            if (row := self._row(run)) is not None:
-                found.setdefault(run.seed, []).append(row)
+        for run in (run for runs in cell.runs for run in runs if run in self._rows):
+            found.setdefault(run.seed, []).append(self._rows[run])
         return {seed: rows for seed, rows in found.items() if len(rows) == len(cell.runs)}
