@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import class_names, now, parser_of, report
+from common import class_names, now, parser_of, prepare, report
 from dassl import engine
 from dassl.utils import set_random_seed
 
@@ -112,7 +112,7 @@ if __name__ == "__main__":
     parser.add_argument("--image-layers", type=int, default=1, help="MMA needs all 12")
     parser.add_argument("--lr", type=float, help="the learning rate (default: the settings')")
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
+    prepare(args)
     script = found_script(args.script)
     row: dict[str, Any] = {"trainer": args.trainer, "classes": args.classes}
     with tempfile.TemporaryDirectory() as name, without_gpu():

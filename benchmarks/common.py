@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,7 @@ def parser_of(description: str, rounds: int = 0) -> argparse.ArgumentParser:
         help="CPU threads (default 2); with 1, processor time is measured, which other programs "
         "on the machine disturb less",
     )
-    parser.add_argument(
-        "--device", type=current_device, default="cpu", help="cpu, cuda, cuda:1 or mps"
-    )
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 or mps")
     if rounds:
         text = f"timed repetitions, of which the best counts (default {rounds})"
         parser.add_argument("--rounds", type=int, default=rounds, help=text)
@@ -50,11 +48,17 @@ def parser_of(description: str, rounds: int = 0) -> argparse.ArgumentParser:
     return parser
 
 
-def current_device(name: str) -> str:
-    """The name of a device; a GPU with a number becomes the current one, which is measured."""
-    if name.startswith("cuda:"):
-        torch.cuda.set_device(name)
-    return name
+def prepare(args: argparse.Namespace) -> None:
+    """Choose the threads, and the GPU that is measured."""
+    torch.set_num_threads(args.threads)
+    if args.device.startswith("cuda:"):
+        torch.cuda.set_device(args.device)
+
+
+def alone(args: argparse.Namespace, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a process of its own, where nothing has left memory to be used again."""
+    with ProcessPoolExecutor(1, get_context("spawn"), prepare, (args,)) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 def random_clip(name: str, small: bool = False, image_tower: bool = True) -> Any:
@@ -139,27 +143,6 @@ def _status(field: str) -> int:
         if line.startswith(field):
             return 1024 * int(line.split()[1])
     raise LookupError(field)
-
-
-def run_alone(script: str, options: Sequence[str]) -> dict[str, Any]:
-    """Run a script in a process of its own; the JSON object that is its last line of output."""
-    command = [sys.executable, script, *options]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment(), check=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def passed_on(args: argparse.Namespace) -> list[str]:
-    """The options that a measurement in a process of its own takes over."""
-    rounds = ["--rounds", str(args.rounds)] if "rounds" in args else []
-    own = ["--threads", str(args.threads), "--device", args.device]
-    return [*own, *rounds, *["--small"] * args.small]
-
-
-def environment(threads: int = 0) -> dict[str, str]:
-    """The environment of a child process that finds this project."""
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    limit = {"OMP_NUM_THREADS": str(threads)} if threads else {}
-    return {**os.environ, "PYTHONPATH": path, **limit}
 
 
 def report(args: argparse.Namespace, rows: list[dict[str, Any]], **more: Any) -> None:

@@ -21,15 +21,14 @@ import numpy as np
 import torch
 from common import (
     ROOT,
+    alone,
     class_names,
     count_flops,
     now,
     parser_of,
-    passed_on,
     peak_bytes,
     random_clip,
     report,
-    run_alone,
 )
 from dassl.engine import build_trainer
 from dassl.utils import set_random_seed
@@ -108,34 +107,25 @@ def make_trainer(folder: Path, options: list[str], way: str) -> Any:
     return trainer
 
 
-def measure(folder: Path, options: list[str], way: str) -> dict[str, Any]:
+def measure(folder: Path, way: str, small: bool, device: str = "cpu") -> dict[str, Any]:
     """Seconds, memory and arithmetic of one evaluation in this process."""
-    count = {"images": 0, "passes": 0}
-
-    def count_images(_: Any, inputs: Any) -> None:
-        count["images"] += len(inputs[0])
-
-    def count_passes(*_: Any) -> None:
-        count["passes"] += 1
-
-    seconds = 0.0
+    options = [*weights_options(folder, small), "DEVICE", device]
+    images: list[int] = []
+    passes: list[int] = []
+    seconds: list[float] = []
 
     def test() -> None:
-        nonlocal seconds
         start = now()
         trainer.test()
-        seconds = now() - start
+        seconds.append(now() - start)
 
     with contextlib.redirect_stdout(io.StringIO()):
         trainer = make_trainer(folder, options, way)
         model = trainer.model
-        hooks = [
-            model.visual.register_forward_pre_hook(count_images),
-            model.text_encoder.register_forward_pre_hook(count_passes),
-        ]
+        model.visual.register_forward_pre_hook(lambda _, inputs: images.append(len(inputs[0])))
+        model.text_encoder.register_forward_pre_hook(lambda *_: passes.append(1))
         peak = peak_bytes(test)
-    for hook in hooks:
-        hook.remove()
+    count = {"images": sum(images), "passes": len(passes)}
     with torch.no_grad():
         per_image = count_flops(lambda: trainer.encode_image(torch.zeros(1, 3, 224, 224)))
         per_pass = count_flops(model.text_features)
@@ -145,7 +135,7 @@ def measure(folder: Path, options: list[str], way: str) -> dict[str, Any]:
         **count,
         "tokens": count["passes"] * tokens,
         "flops": count["images"] * per_image + count["passes"] * per_pass,
-        "seconds": seconds,
+        "seconds": seconds[0],
         "bytes": peak,
         "metrics": json.loads((folder / way / RESULTS_FILE).read_text())["metrics"],
     }
@@ -161,20 +151,12 @@ def main() -> None:
     parser = parser_of(__doc__ or "")
     parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--classes", type=int, default=100)
-    parser.add_argument("--alone", nargs=2, metavar=("WAY", "FOLDER"), help="one measurement")
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    if args.alone:
-        way, place = args.alone
-        options = [*weights_options(Path(place), args.small), "DEVICE", args.device]
-        print(json.dumps(measure(Path(place), options, way)))
-        return
-    options = passed_on(args)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_pictures(folder / "pictures", args.classes, args.images)
         make_weights(folder, args.small)
-        found = {way: run_alone(__file__, ["--alone", way, name, *options]) for way in WAYS}
+        found = {way: alone(args, measure, folder, way, args.small, args.device) for way in WAYS}
         logits = {way: differs(folder, way) for way in WAYS}
     first = found[FIRST]
     rows = [

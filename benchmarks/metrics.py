@@ -12,13 +12,12 @@ computed.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 import torch
-from common import in_turns, parser_of, passed_on, peak_bytes, report, run_alone
+from common import alone, in_turns, parser_of, peak_bytes, prepare, report
 
 from coop_cmp.metrics import calibration_report, classwise_ece
 
@@ -85,32 +84,37 @@ def found(module: str) -> Any:
         return None
 
 
-def measured(contest: Contest, rounds: int, options: list[str]) -> list[dict[str, Any]]:
-    """Value, best seconds, extra memory, and how much longer than the first each one takes.
+def contests(args: argparse.Namespace) -> tuple[Contest, Contest]:
+    """What reads the top label, and what reads all classes, on the same predictions."""
+    torch.manual_seed(0)
+    torch.set_default_device(args.device)
+    logits, probs, labels = predictions(*((2000, 50) if args.small else (50_000, 1000)))
+    return top_label(logits, probs, labels), per_class(probs, labels, args.slow)
 
-    The memory is that of the first call in a process of its own, where no earlier call has left
-    memory to be used again.
-    """
-    alone = {name: run_alone(__file__, ["--alone", name, *options]) for name in contest}
+
+def measured(contest: Contest, rounds: int, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Value, best seconds, extra memory of the first call, and how much longer than the first."""
+    first_calls = {name: alone(args, first_call, name, args) for name in contest}
     seconds = in_turns(contest, rounds)
     first = seconds[next(iter(contest))]
     return [
         {
             "what": name,
-            "value": alone[name]["value"],
+            "value": first_calls[name][0],
             "seconds": seconds[name],
-            "extra MB": alone[name]["bytes"] / 2**20,
+            "extra MB": first_calls[name][1] / 2**20,
             "times the first": seconds[name] / first,
         }
         for name in contest
     ]
 
 
-def first_call(function: Callable[[], Any]) -> dict[str, float]:
+def first_call(name: str, args: argparse.Namespace) -> tuple[float, int]:
     """The value and the extra memory of a call."""
+    top, classes = contests(args)
     values: list[float] = []
-    memory = peak_bytes(lambda: values.append(float(function())))
-    return {"value": values[0], "bytes": memory}
+    memory = peak_bytes(lambda: values.append(float((top | classes)[name]())))
+    return values[0], memory
 
 
 def main() -> None:
@@ -118,18 +122,10 @@ def main() -> None:
     parser.add_argument(
         "--slow", action="store_true", help="with torch-uncertainty's classwise ECE"
     )
-    parser.add_argument("--alone", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    torch.manual_seed(0)
-    torch.set_num_threads(args.threads)
-    torch.set_default_device(args.device)
-    logits, probs, labels = predictions(*((2000, 50) if args.small else (50_000, 1000)))
-    top, classes = top_label(logits, probs, labels), per_class(probs, labels, args.slow)
-    if args.alone:
-        print(json.dumps(first_call((top | classes)[args.alone])))
-        return
-    options = [*passed_on(args), *["--slow"] * args.slow]
-    report(args, measured(top, args.rounds, options) + measured(classes, 1, options))
+    prepare(args)
+    top, classes = contests(args)
+    report(args, measured(top, args.rounds, args) + measured(classes, 1, args))
 
 
 if __name__ == "__main__":

@@ -10,16 +10,14 @@ with random labels: nearly every sample is wrong, the penalty's worst case.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-import open_clip
 import torch
 import torch.nn.functional as F
-from common import class_names, in_turns, parser_of, random_clip, report
+from common import in_turns, parser_of, prepare, random_clip, report
 from torch import Tensor
+from train_step import make_step
 
 from coop_cmp import CMPenalty, cmp_loss
-from coop_cmp.clip import TextEncoder, context_layout
 
 SIZES = ((32, 100), (32, 1000), (256, 1000))
 
@@ -59,33 +57,17 @@ def compare(n: int, c: int, rounds: int) -> dict[str, float]:
     return {"n": n, "c": c, **times, "loop / cmp_loss": seconds["loop"] / seconds["cmp_loss"]}
 
 
-def coop_step(small: bool, n_classes: int = 100, batch: int = 32) -> Callable[[], Any]:
-    """One step on the text side with the shared-prefix encoder: the shortest step there is."""
-    model = random_clip("ViT-B-16", small, image_tower=False)
-    encoder = TextEncoder(model)
-    tokenizer = open_clip.get_tokenizer("ViT-B-16")
-    layout = context_layout(class_names(n_classes), tokenizer, 16, "end", False)
-    context = (0.02 * torch.randn(16, encoder.width)).requires_grad_()
-    images = F.normalize(torch.randn(batch, model.text_projection.shape[1]), dim=1)
-    labels = torch.randint(n_classes, (batch,))
-
-    def step() -> Any:
-        texts = F.normalize(encoder(layout, context), dim=1)  # [classes, embedding]
-        loss = F.cross_entropy(100 * images @ texts.t(), labels)
-        return torch.autograd.grad(loss, context)
-
-    return step
-
-
 def main() -> None:
     parser = parser_of(__doc__ or "", rounds=20)
     args = parser.parse_args()
+    prepare(args)
     torch.manual_seed(0)
-    torch.set_num_threads(args.threads)
     torch.set_default_device(args.device)
     rows = [compare(n, c, args.rounds) for n, c in SIZES]
     added = rows[0]["cross-entropy in scope ms"] - rows[0]["cross-entropy ms"]
-    step = 1000 * in_turns({"step": coop_step(args.small)}, min(args.rounds, 5))["step"]
+    model = random_clip("ViT-B-16", args.small, image_tower=False)
+    run, _ = make_step(model, "CoOp", "shared prefix, stored features")  # the shortest there is
+    step = 1000 * in_turns({"step": run}, min(args.rounds, 5))["step"]
     share = {"step ms": step, "penalty adds ms": added, "percent of the step": 100 * added / step}
     report(args, rows, CoOp_step={name: round(value, 4) for name, value in share.items()})
 

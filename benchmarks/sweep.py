@@ -12,9 +12,7 @@ all rows.
 
 from __future__ import annotations
 
-import argparse
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -25,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import ROOT, count_flops, environment, parser_of, report
+from common import ROOT, count_flops, parser_of, report
 
 from coop_cmp import cli
 from coop_cmp.cli import training
@@ -52,28 +50,6 @@ def measure(args: Any, way: str) -> tuple[float, dict[str, float]]:
         else:
             separate_runs(args, folder)
         return time.perf_counter() - start, metrics(folder)
-
-
-def measure_all(args: Any) -> dict[str, tuple[float, dict[str, float]]]:
-    """Seconds and metrics of all ways.
-
-    Separate runs take minutes, in which a machine may become faster or slower. So each sweep is
-    measured once after the separate runs of every seed, and its mean counts.
-    """
-    parts: dict[str, list[tuple[float, dict[str, float]]]] = {way: [] for way in WAYS}
-    for seed in args.seeds:
-        for way in WAYS:
-            seeds = args.seeds if WAYS[way] else [seed]
-            parts[way].append(measure(argparse.Namespace(**{**vars(args), "seeds": seeds}), way))
-    found = {}
-    for way, measured in parts.items():
-        add = statistics.mean if WAYS[way] else sum
-        means = {
-            name: statistics.mean(m[name] for _, m in measured) for name in ("accuracy", "ece")
-        }
-        runs = add([m["runs"] for _, m in measured])
-        found[way] = add([taken for taken, _ in measured]), {"runs": runs, **means}
-    return found
 
 
 def separate_runs(args: Any, folder: Path) -> None:
@@ -108,24 +84,19 @@ def sweep(args: Any, folder: Path, option: str) -> None:
 
 def call(command: list[str], folder: Path, args: Any, threads: int) -> None:
     """Run a command of the project with a store of its own."""
-    own = {"XDG_CACHE_HOME": str(folder / "cache")}
+    own = {"XDG_CACHE_HOME": str(folder / "cache"), "OMP_NUM_THREADS": str(threads)}
     own |= {"CUDA_VISIBLE_DEVICES": ""} if args.device == "cpu" else {}
-    log = folder / "log.txt"
-    with open(log, "a") as file:
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment(threads) | own, stdout=file, stderr=file, check=False
-        )
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | own, capture_output=True, text=True, check=False
+    )
     if done.returncode:
-        sys.exit(f"{' '.join(command)} failed:\n{log.read_text()[-2000:]}")
+        sys.exit(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr)[-2000:]}")
 
 
 def metrics(folder: Path) -> dict[str, float]:
     """Number of results below a folder, and the means of their metrics."""
-    found = [json.loads(file.read_text()) for file in folder.glob("**/results.json")]
-    means = {
-        name: statistics.mean(result["metrics"][name] for result in found)
-        for name in ("accuracy", "ece")
-    }
+    found = [json.loads(file.read_text())["metrics"] for file in folder.glob("**/results.json")]
+    means = {name: statistics.mean(one[name] for one in found) for name in ("accuracy", "ece")}
     return {"runs": len(found), **means}
 
 
@@ -168,16 +139,12 @@ def main() -> None:
     add_models(ROOT / "configs" / "models")
     encoded = images_encoded(args)
     each = flops_per_image()
-    seconds = dict.fromkeys(WAYS, math.inf)
-    found: dict[str, dict[str, float]] = {}
-    for _ in range(args.rounds):
-        for way, (taken, metrics_of_way) in measure_all(args).items():
-            seconds[way] = min(seconds[way], taken)
-            found[way] = metrics_of_way
+    rounds = [{way: measure(args, way) for way in WAYS} for _ in range(args.rounds)]
+    seconds = {way: min(found[way][0] for found in rounds) for way in WAYS}
     rows = [
         {
             "way": way,
-            **found[way],
+            **rounds[0][way][1],
             "images encoded": encoded[way],
             "GFLOP": encoded[way] * each / 1e9,
             "seconds": seconds[way],

@@ -11,27 +11,24 @@ is that of one large matrix product, measured there as well: no encoder can be f
 
 from __future__ import annotations
 
-import json
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import open_clip
 import torch
 import torch.nn.functional as F
 from common import (
+    alone,
     class_names,
     count_flops,
     in_turns,
     matrix_rate,
     parser_of,
-    passed_on,
     peak_bytes,
     random_clip,
     report,
-    run_alone,
 )
 from torch import Tensor
 
@@ -117,65 +114,54 @@ def make_pass(
 
 
 def measure(
-    name: str, way: str, file: str, rounds: int, small: bool, device: str = "cpu"
-) -> dict[str, Any]:
-    """Measure one way for one case in this process, and keep its results in a file."""
-    case = CASES[name]
-    run, kind, tokens = make_pass(case, way, small, device)
+    name: str, way: str, rounds: int, small: bool, device: str = "cpu"
+) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """Measure one way for one case in this process; its row, and its features and gradients."""
+    run, kind, tokens = make_pass(CASES[name], way, small, device)
+    results: list[np.ndarray] = []
     flops = 0
 
     def counted() -> None:
         nonlocal flops
-        flops = count_flops(lambda: torch.save(run(), file))
+        flops = count_flops(lambda: results.extend(x.numpy(force=True).copy() for x in run()))
 
     peak = peak_bytes(counted)
     seconds = in_turns({"pass": run}, rounds)["pass"]
-    share = flops / matrix_rate(device=device) / seconds
-    found = {"encoder": kind, "tokens": tokens, "flops": flops, "seconds": seconds}
-    return {**found, "share": share, "bytes": peak}
+    row = {
+        "prompts": name,
+        "encoder": kind,
+        "tokens": tokens,
+        "GFLOP": flops / 1e9,
+        "seconds": seconds,
+        "of the matrix rate": flops / matrix_rate(device=device) / seconds,
+        "MB": peak / 1e6,
+    }
+    return row, results
 
 
-def differences(files: list[Path]) -> dict[str, float]:
+def differences(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> dict[str, float]:
     """Largest difference of features, and relative difference of gradients."""
-    ours, theirs = (torch.load(file, weights_only=True) for file in files)
-    found = {"features differ": (ours[0] - theirs[0]).abs().max().item()}
+    found = {"features differ": float(np.abs(ours[0] - theirs[0]).max())}
     if len(ours) > 1:
         pairs = zip(ours[1:], theirs[1:], strict=True)
-        found["gradients differ"] = max(((a - b).norm() / b.norm()).item() for a, b in pairs)
+        norm = np.linalg.norm
+        found["gradients differ"] = max(float(norm(a - b) / norm(b)) for a, b in pairs)
     return found
 
 
 def main() -> None:
     parser = parser_of(__doc__ or "", rounds=3)
     parser.add_argument("--case", nargs="+", choices=list(CASES), default=list(CASES))
-    parser.add_argument("--alone", nargs=3, metavar=("CASE", "WAY", "FILE"), help="one measurement")
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    if args.alone:
-        print(json.dumps(measure(*args.alone, args.rounds, args.small, args.device)))
-        return
-    options = passed_on(args)
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        for name in args.case:
-            case, files = CASES[name], []
-            for way in case.ways:
-                files.append(Path(folder, f"{way}.pt"))
-                found = run_alone(__file__, ["--alone", name, way, str(files[-1]), *options])
-                rows.append(
-                    {
-                        "prompts": name,
-                        "encoder": found["encoder"],
-                        "tokens": found["tokens"],
-                        "GFLOP": found["flops"] / 1e9,
-                        "seconds": found["seconds"],
-                        "of the matrix rate": found["share"],
-                        "MB": found["bytes"] / 1e6,
-                    }
-                )
-            if len(files) == 2:
-                rows[-1]["faster"] = rows[-2]["seconds"] / rows[-1]["seconds"]
-                rows[-1].update(differences(files))
+    for name in args.case:
+        options = (args.rounds, args.small, args.device)
+        found = [alone(args, measure, name, way, *options) for way in CASES[name].ways]
+        rows += [row for row, _ in found]
+        if len(found) == 2:
+            (naive, theirs), (shared, ours) = found
+            shared["faster"] = naive["seconds"] / shared["seconds"]
+            shared.update(differences(ours, theirs))
     report(args, rows)
 
 

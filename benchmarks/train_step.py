@@ -10,7 +10,6 @@ process of its own; memory is what the step adds to it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -18,15 +17,14 @@ import open_clip
 import torch
 import torch.nn.functional as F
 from common import (
+    alone,
     class_names,
     count_flops,
     in_turns,
     parser_of,
-    passed_on,
     peak_bytes,
     random_clip,
     report,
-    run_alone,
 )
 from torch import Tensor, nn
 
@@ -94,21 +92,12 @@ def measure(
 
 def main() -> None:
     parser = parser_of(__doc__ or "", rounds=3)
-    names = ("BACKBONE", "METHOD", "WAY")
-    parser.add_argument("--alone", nargs=3, metavar=names, help="one measurement")
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    if args.alone:
-        print(json.dumps(measure(*args.alone, args.rounds, args.small, args.device)))
-        return
-    options = passed_on(args)
+    options = (args.rounds, args.small, args.device)
     rows = []
     for backbone in ("ViT-B-16", "RN50"):
         for method in METHODS:
-            found = {
-                way: run_alone(__file__, ["--alone", backbone, method, way, *options])
-                for way in WAYS
-            }
+            found = {way: alone(args, measure, backbone, method, way, *options) for way in WAYS}
             first = found["CoOp codebase"]
             rows += [
                 {

@@ -12,24 +12,21 @@ the pass adds to it. Image features are given: the store keeps them.
 
 from __future__ import annotations
 
-import json
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
+import numpy as np
 import open_clip
 import torch
 import torch.nn.functional as F
 from common import (
+    ROOT,
+    alone,
     class_names,
     in_turns,
     parser_of,
-    passed_on,
     peak_bytes,
     random_clip,
     report,
-    run_alone,
 )
 from torch import Tensor
 
@@ -50,7 +47,7 @@ def tuned_clip(way: str, classes: int, small: bool, device: str) -> TunedCLIP:
         "MODEL.BACKBONE.NAME": "ViT-B/16",
         "MODEL.TEXT_ENCODER": "shared" if way == "in batches" else "naive",
     }
-    cfg = resolve(Path(__file__).parents[1], {}, {}, options)
+    cfg = resolve(ROOT, {}, {}, options)
     model = random_clip("ViT-B-16", small, image_tower=False)
     clip = LoadedCLIP(model, open_clip.get_tokenizer("ViT-B-16"), "ViT-B-16", "", "", (224, 224))
     names = class_names(classes)
@@ -94,47 +91,35 @@ def make_pass(
 
 
 def measure(
-    way: str, file: str, classes: int, images: int, rounds: int, small: bool, device: str
-) -> dict[str, Any]:
-    """Measure one way in this process, and keep its logits in a file."""
+    way: str, classes: int, images: int, rounds: int, small: bool, device: str
+) -> tuple[float, int, np.ndarray]:
+    """Measure one way in this process: seconds of an image, bytes, logits of the first image."""
     run = make_pass(way, classes, images, small, device)
-    peak = peak_bytes(lambda: torch.save(run().cpu(), file))
-    seconds = in_turns({"pass": run}, rounds)["pass"]
-    return {"seconds": seconds / images, "bytes": peak}
+    found: list[np.ndarray] = []
+    peak = peak_bytes(lambda: found.append(run()[0].numpy(force=True)))
+    return in_turns({"pass": run}, rounds)["pass"] / images, peak, found[0]
 
 
 def main() -> None:
     parser = parser_of(__doc__ or "", rounds=1)
     parser.add_argument("--classes", type=int, default=100, help="number of classes (default 100)")
     parser.add_argument("--images", type=int, default=32, help="images of a batch (default 32)")
-    parser.add_argument("--alone", nargs=2, metavar=("WAY", "FILE"), help="one measurement")
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    if args.alone:
-        way, file = args.alone
-        sizes = args.classes, args.images, args.rounds
-        found = measure(way, file, *sizes, args.small, args.device)
-        print(json.dumps(found))
-        return
-    rows: list[dict[str, Any]] = []
-    logits: list[Tensor] = []
-    with tempfile.TemporaryDirectory() as folder:
-        for way in WAYS:
-            file = str(Path(folder, "logits.pt"))
-            images = args.images if way == "in batches" else 1
-            counts = ["--classes", str(args.classes), "--images", str(images)]
-            found = run_alone(__file__, ["--alone", way, file, *counts, *passed_on(args)])
-            logits.append(torch.load(file, weights_only=True)[0])
-            rows.append(
-                {
-                    "tuning": way,
-                    "images at once": images,
-                    "seconds per image": found["seconds"],
-                    "MB": found["bytes"] / 1e6,
-                    "faster": rows[0]["seconds per image"] / found["seconds"] if rows else None,
-                    "logits differ": (logits[-1] - logits[0]).abs().max().item(),
-                }
-            )
+    options = (args.rounds, args.small, args.device)
+    counts = {way: args.images if way == "in batches" else 1 for way in WAYS}
+    found = [alone(args, measure, way, args.classes, n, *options) for way, n in counts.items()]
+    slowest, _, plain = found[0]
+    rows = [
+        {
+            "tuning": way,
+            "images at once": counts[way],
+            "seconds per image": seconds,
+            "MB": peak / 1e6,
+            "faster": slowest / seconds if way != WAYS[0] else None,
+            "logits differ": float(np.abs(logits - plain).max()),
+        }
+        for way, (seconds, peak, logits) in zip(WAYS, found, strict=True)
+    ]
     report(args, rows, classes=args.classes)
 
 

@@ -48,14 +48,14 @@ def test_the_model_of_a_gpu_counts_what_the_passes_compute():
 
 
 @pytest.mark.parametrize("case", ["CoCoOp, 4 images, 50 classes", "MaPLe, 9 layers"])
-def test_both_text_encoders_are_measured_on_the_same_prompts(case, tmp_path):
+def test_both_text_encoders_are_measured_on_the_same_prompts(case):
     import text_encoder
 
-    files = [tmp_path / "naive", tmp_path / "shared"]
-    naive, shared = (text_encoder.measure(case, f.name, str(f), 1, True) for f in files)
+    found = [text_encoder.measure(case, way, 1, True) for way in ("naive", "shared")]
+    (naive, theirs), (shared, ours) = found
     assert naive["tokens"] > 10 * shared["tokens"]
-    assert naive["flops"] > 10 * shared["flops"]
-    differences = text_encoder.differences(files)
+    assert naive["GFLOP"] > 10 * shared["GFLOP"]
+    differences = text_encoder.differences(ours, theirs)
     assert differences["features differ"] < 1e-5
     assert differences["gradients differ"] < 1e-4
 
@@ -77,8 +77,7 @@ def test_an_evaluation_counts_the_images_and_prompts_it_encodes(tmp_path):
 
     evaluate.make_pictures(tmp_path / "pictures", classes=5, images=110)
     evaluate.make_weights(tmp_path, small=True)
-    options = evaluate.weights_options(tmp_path, small=True)
-    found = [evaluate.measure(tmp_path, options, way) for way in evaluate.WAYS]
+    found = [evaluate.measure(tmp_path, way, small=True) for way in evaluate.WAYS]
     assert [run["images"] for run in found] == [110, 110, 110, 0]
     assert [run["passes"] for run in found] == [2, 1, 1, 1]
     assert found[1]["metrics"] == found[2]["metrics"] == found[3]["metrics"]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from coop_cmp.metrics.bins import Closed, bin_edges, bin_index, split_starts
-from coop_cmp.metrics.samples import Samples, sort_probabilities
+from coop_cmp.metrics.samples import Samples
 
 
 def class_residuals(samples: Samples, n_bins: int, closed: Closed) -> Tensor:
@@ -51,8 +51,7 @@ def range_error(samples: Samples, n_bins: int, threshold: float = 0.0) -> float:
         column = samples.class_column(index)
         kept = column >= threshold
         hits = column[kept & (samples.labels == index)].double()
-        values = sort_probabilities(column[kept])[0].double()
-        gaps.append(_range_gaps(values, hits, n_bins))
+        gaps.append(_range_gaps(column[kept].double().sort().values, hits, n_bins))
     return torch.cat(gaps).mean().item()
 
 

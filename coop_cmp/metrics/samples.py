@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, Literal
 
@@ -56,9 +56,7 @@ class Samples:
         self.scores = scores
         self.matrix, self.labels = _checked(probs, labels, "logits" if from_logits else "probs")
         self.from_logits = from_logits
-        # Given probabilities need no float64 copies here and are read in one go.
-        blocks = self._row_blocks() if from_logits else [slice(0, len(self))]
-        self.confidence, predicted, self.nll = self._table(3, self._top_label, blocks)
+        self.confidence, predicted, self.nll = self._table(3, self._top_label)
         self.predicted = predicted.to(torch.int64)
         self.correct = (self.predicted == self.labels).double()
 
@@ -99,14 +97,14 @@ class Samples:
         The confidence of each group in ascending order [G], the place of its last sample in that
         order [G], and the samples in that order [N].
         """
-        confidence, order = sort_probabilities(self.confidence)
+        confidence, order = self.confidence.sort()
         distinct, size = torch.unique_consecutive(confidence, return_counts=True)
         return distinct, size.cumsum(0) - 1, order
 
     @cached_property
     def spread(self) -> tuple[Tensor, Tensor]:
         """Brier score and entropy (nats) of each sample, both [N]."""
-        brier, entropy = self._table(2, self._spread, self._row_blocks())
+        brier, entropy = self._table(2, self._spread)
         return brier, entropy
 
     def take(self, rows: Tensor) -> Samples:
@@ -137,14 +135,12 @@ class Samples:
         """Logarithm of the softmax's denominator, for logits [N]."""
         return self.nll + self.matrix.gather(1, self.labels[:, None])[:, 0].double()
 
-    def _table(
-        self, n_values: int, measure: Callable[[slice], Tensor], blocks: Iterable[slice]
-    ) -> Tensor:
+    def _table(self, n_values: int, measure: Callable[[slice], Tensor]) -> Tensor:
         """What ``measure`` gives for the rows of each block, as one tensor [n_values, N]."""
         # Made first: results kept one by one would lie between the large temporaries of the blocks
         # and keep their memory from being used again.
         table = torch.empty(n_values, len(self), dtype=torch.float64, device=self.labels.device)
-        for rows in blocks:
+        for rows in self._row_blocks():
             table[:, rows] = measure(rows)
         return table
 
@@ -184,16 +180,6 @@ class Samples:
             # A probability that its dtype rounded to 0 is not known to be 0: charge the smallest.
             nll = -true.clamp_min(torch.finfo(block.dtype).tiny).log()
         return torch.stack([best.double(), predicted.double(), nll])
-
-
-def sort_probabilities(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Values [N] in ascending order, and their positions before [N]; none may be negative."""
-    # The bits of such floats rank as integers do, and torch sorts integers many times faster.
-    integers = torch.int64 if values.dtype == torch.float64 else torch.int32
-    if integers == torch.int32:
-        values = values.float()
-    bits, order = values.view(integers).sort()
-    return bits.view(values.dtype), order
 
 
 def _checked(probs: Any, labels: Any, name: str) -> tuple[Tensor, Tensor]:

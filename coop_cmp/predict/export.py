@@ -128,9 +128,8 @@ def _image_tower(model: Predictor, path: Path) -> tuple[Any, list[Path]]:
     with quiet():
         clip = load_clip(backbone.NAME, backbone.WEIGHTS).model
     clip.visual.load_state_dict(net.visual.state_dict())
-    config = {"quick_gelu": quick, **model_config(backbone.NAME)}
-    if quick:
-        config["quick_gelu"] = True
+    config = {"quick_gelu": False, **model_config(backbone.NAME)}
+    config["quick_gelu"] |= quick
     write_json(folder / "open_clip_config.json", {"model_cfg": config, "preprocess_cfg": {}})
     with atomic_write(folder / "open_clip_model.safetensors") as file:
         file.write(save({k: v.contiguous() for k, v in clip.state_dict().items()}))

@@ -21,8 +21,9 @@ from coop_cmp.errors import UserError
 from coop_cmp.predict.selective import Threshold, choose_threshold
 from coop_cmp.predict.trainer import logits_of, quiet, trainer_of
 from coop_cmp.runs.identity import CALIBRATOR, Identity, read_identity
-from coop_cmp.runs.outputs import PREDICTIONS_FILE, read_predictions
+from coop_cmp.runs.outputs import PREDICTIONS_FILE
 from coop_cmp.runs.records import RESULTS_FILE, read_results
+from coop_cmp.runs.stored import StoredRun
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,9 @@ def load(
     if identity.training is not None:
         raise UserError(f'"{folder}" is a test of another run: load the run that was trained')
     stored = read_calibrator(calibrator) if isinstance(calibrator, str | Path) else None
-    names = _classes(folder, classnames, stored)
+    path = folder / RESULTS_FILE
+    left = StoredRun(folder / PREDICTIONS_FILE, read_results(path) if path.exists() else {})
+    names = _classes(left, classnames, stored)
 
     def make(of: Identity) -> Any:
         here, method = {"DEVICE": device}, method_of(of.settings["TRAINER.NAME"])
@@ -191,7 +194,7 @@ def load(
     if trainer.trainable:
         with quiet():
             trainer.load_model(str(folder))
-    _refuse_other(folder, trainer)
+    _refuse_other(left, trainer)
     if stored is None:
         return Predictor(trainer, calibrator)  # type: ignore[arg-type]
     stored.refuse_other(identity, trainer.facts()["checkpoint"])
@@ -224,7 +227,7 @@ def _image_files(
 
 
 def _classes(
-    folder: Path, wanted: Sequence[str] | None, stored: StoredCalibrator | None
+    left: StoredRun, wanted: Sequence[str] | None, stored: StoredCalibrator | None
 ) -> list[str]:
     """The classes to predict: those that are wanted, of the calibrator or of the run."""
     own = stored.classnames if stored else None
@@ -233,23 +236,17 @@ def _classes(
             f"the calibrator has values for each of the classes {', '.join(own)}, and cannot be "
             "used for others; a temperature and SaLS can"
         )
-    if wanted or own:
-        return list(wanted or own or ())
-    digest = None
-    if (path := folder / RESULTS_FILE).exists():
-        digest = read_results(path)["files"].get(PREDICTIONS_FILE)
-    return list(read_predictions(folder / PREDICTIONS_FILE, digest).classnames)
+    return list(wanted or own or left.predictions.classnames)
 
 
-def _refuse_other(folder: Path, trainer: Any) -> None:
-    path = folder / RESULTS_FILE
-    if not path.exists():
+def _refuse_other(left: StoredRun, trainer: Any) -> None:
+    if not left.record:
         return
-    record, facts = read_results(path), trainer.facts()
-    if record["weights"].get("digest") != facts["weights"]["digest"]:
+    path, facts = left.folder / RESULTS_FILE, trainer.facts()
+    if left.record["weights"].get("digest") != facts["weights"]["digest"]:
         raise UserError(
             f"{path} was made with other weights of {trainer.cfg.MODEL.BACKBONE.NAME} than those "
             "found now"
         )
-    if record["checkpoint"] != facts["checkpoint"]:
+    if left.record["checkpoint"] != facts["checkpoint"]:
         raise UserError(f"{path} is of another model than the one beside it; do the run again")

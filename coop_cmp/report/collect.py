@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
@@ -71,12 +71,15 @@ class Collector:
     """
 
     def __init__(self, project: Project, tables: Iterable[Table], intervals: bool = True) -> None:
-        self.project, self.comparer = project, Comparer(intervals)
-        frame = project.frame(dict.fromkeys(run for one in tables for run in one.runs()))
+        self.comparer = Comparer(intervals)
+        runs = dict.fromkeys(run for one in tables for run in one.runs())
+        self._places = {run: str(project.directory(run)) for run in runs}
+        frame = project.frame(runs)
         self._reasons: dict[str, str] = frame.attrs["reasons"]
         used = [c for c in frame if c.startswith("TEST.") or not is_setting(c)]
         self._notes = frame.reindex(columns=["notes"])
-        self._rows = {row["directory"]: row for row in frame[used].to_dict("records")}
+        found = {row["directory"]: row for row in frame[used].to_dict("records")}
+        self._rows = {run: found[place] for run, place in self._places.items() if place in found}
 
     def values(self, table: Table, holm: bool = False) -> tuple[dict[Cell, Value], list[str]]:
         """Return the values of all cells of a table, and what was wrong with its runs.
@@ -85,25 +88,26 @@ class Collector:
             holm: Whether the comparisons of each column of a block are corrected as a family.
         """
         problems: dict[str, None] = {}
-        values = {cell: self._value(cell, problems) for cell in dict.fromkeys(table.cells())}
-        if table.own and self.comparer.intervals:
-            values = {c: replace(v, own=self._own(c, problems)) for c, v in values.items()}
+        cells = dict.fromkeys(table.cells())
+        values = {cell: self._value(cell, table.own, problems) for cell in cells}
         for column in table.columns() if holm else ():
             family = {cell: change for cell in column if (change := values[cell].change)}
             for cell, change in zip(family, corrected(family.values()), strict=True):
                 values[cell] = replace(values[cell], change=change)
-        places = [self._place(run) for run in table.runs()]
+        places = [self._places[run] for run in table.runs()]
         told = map(str, notes(self._notes[self._notes.index.isin(places)]))
         reasons = [self._reasons[place] for place in places if place in self._reasons]
-        mixed = mixed_weights(self._rows[place] for place in places if place in self._rows)
+        mixed = mixed_weights(self._rows[run] for run in table.runs() if run in self._rows)
         return values, list(dict.fromkeys([*reasons, *problems, *mixed, *told]))
 
-    def _value(self, cell: Cell, problems: dict[str, None]) -> Value:
+    def _value(self, cell: Cell, own: bool, problems: dict[str, None]) -> Value:
         ours = self._by_seed(cell)
-        value = Value(
-            {seed: mean(row[cell.metric] for row in rows) for seed, rows in ours.items()},
-            self._missing(cell),
-        )
+        rows = [row for found in ours.values() for row in found]
+        by_seed = {seed: mean(row[cell.metric] for row in found) for seed, found in ours.items()}
+        value = Value(by_seed, self._missing(cell))
+        if own and rows and cell.metric in METRICS:
+            found = self._sure(lambda comparer: comparer.value(rows, cell.metric), problems)
+            value = replace(value, own=found)
         if cell.baseline is None:
             return value
         theirs = self._by_seed(cell.baseline)
@@ -113,38 +117,26 @@ class Collector:
             if seed in theirs
             for pair in zip(rows, theirs[seed], strict=True)
         ]
-        try:
-            change = self.comparer.compare(pairs, cell.metric)
-        except UserError as error:
-            problems[f"no interval: {error}"] = None
-            change = Comparer(intervals=False).compare(pairs, cell.metric)
-        fit = fit_of(row for rows in ours.values() for row in rows)
+        change = self._sure(lambda comparer: comparer.compare(pairs, cell.metric), problems)
         missing = self._missing(cell.baseline)
-        return replace(value, baseline_missing=missing, change=change, fit=fit)
+        return replace(value, baseline_missing=missing, change=change, fit=fit_of(rows))
 
-    def _own(self, cell: Cell, problems: dict[str, None]) -> Difference | None:
-        rows = [row for found in self._by_seed(cell).values() for row in found]
-        if not rows or cell.metric not in METRICS:
-            return None
+    def _sure(
+        self, compare: Callable[[Comparer], Difference | None], problems: dict[str, None]
+    ) -> Difference | None:
+        """A difference with its interval, or without one where images cannot be resampled."""
         try:
-            return self.comparer.value(rows, cell.metric)
+            return compare(self.comparer)
         except UserError as error:
             problems[f"no interval: {error}"] = None
-            return None
+            return compare(Comparer(intervals=False))
 
     def _missing(self, cell: Cell) -> tuple[Run, ...]:
-        return tuple(run for runs in cell.runs for run in runs if self._row(run) is None)
-
-    def _place(self, run: Run) -> str:
-        return str(self.project.directory(run))
-
-    def _row(self, run: Run) -> Mapping[str, Any] | None:
-        return self._rows.get(self._place(run))
+        return tuple(run for runs in cell.runs for run in runs if run not in self._rows)
 
     def _by_seed(self, cell: Cell) -> dict[int, list[Mapping[str, Any]]]:
         """The rows of each seed for which all test sets are done, in the order of the sets."""
         found: dict[int, list[Mapping[str, Any]]] = {}
-        for run in (run for runs in cell.runs for run in runs):
-            if (row := self._row(run)) is not None:
-                found.setdefault(run.seed, []).append(row)
+        for run in (run for runs in cell.runs for run in runs if run in self._rows):
+            found.setdefault(run.seed, []).append(self._rows[run])
         return {seed: rows for seed, rows in found.items() if len(rows) == len(cell.runs)}

@@ -13,9 +13,9 @@ from coop_cmp.report.embedded import (
     embedded_blocks,
 )
 from coop_cmp.report.embedded import SEEDS as EMBEDDED_SEEDS
-from coop_cmp.report.layout import SEEDS, Block, Cell, Recipe, Table, metric_blocks
+from coop_cmp.report.layout import SEEDS, Block, Cell, Table, cell_of, metric_blocks
 from coop_cmp.report.paper import AVERAGES, METRIC_NAMES, SOURCE, average_notes, printed_numbers
-from coop_cmp.runs.run import LAMBDAS, shots_text
+from coop_cmp.runs.run import DEFAULT_FORM, LAMBDAS, Run, shots_text
 
 TRAINERS = {
     "CLIP": "ZeroshotCLIP",
@@ -68,7 +68,7 @@ TITLES = {
 }
 
 FIGURE = "fig_logitHistogramsIntro"
-FIGURE_TITLE = "Figure 1: confidences with and without the penalty"
+ALL = TITLES | {FIGURE: "Figure 1: confidences with and without the penalty"} | EMBEDDED
 
 LAMBDA_DATASET = "Flowers102"
 
@@ -108,7 +108,7 @@ PAPER_MCE_NOTE = (
 
 def names() -> list[str]:
     """The names of all tables, and of Figure 1."""
-    return [*TITLES, FIGURE, *EMBEDDED]
+    return list(ALL)
 
 
 def default_seeds(name: str) -> tuple[int, ...]:
@@ -123,20 +123,18 @@ def table(name: str, seeds: tuple[int, ...] | None = None) -> Table:
         UserError: for an unknown name, with the closest match.
     """
     name = FIGURE if name == "figure1" else name
+    if name not in ALL:
+        known = ", ".join(ALL)
+        raise UserError(f"there is no table {name!r}{closest(name, ALL)} (known: {known})")
     seeds = seeds or default_seeds(name)
     if name in EMBEDDED:
         blocks = embedded_blocks(name, seeds)
-        title = f"{EMBEDDED[name]} (GlyphCLIP)"
     elif name == FIGURE:
         blocks = _figure_blocks(seeds)
-        title = f"{FIGURE_TITLE} (ViT-B/16)"
-    elif name in TITLES:
-        blocks = _lambda_blocks(seeds) if name.startswith("lambda") else _paper_blocks(name, seeds)
-        backbone = blocks[0].cells[0][0].runs[0][0].backbone
-        title = f"{TITLES[name]} ({backbone})"
     else:
-        known = ", ".join(names())
-        raise UserError(f"there is no table {name!r}{closest(name, names())} (known: {known})")
+        blocks = _lambda_blocks(seeds) if name.startswith("lambda") else _paper_blocks(name, seeds)
+    runs = (runs for block in blocks for row in block.cells for cell in row for runs in cell.runs)
+    title = f"{ALL[name]} ({next(runs)[0].backbone})"
     notes = list(NOTES.get(name, ()))
     if any(cell.metric == "weighted_mce" for b in blocks for row in b.cells for cell in row):
         notes += [MCE_NOTE, PAPER_MCE_NOTE] if name in TITLES else [MCE_NOTE]
@@ -148,10 +146,6 @@ def table(name: str, seeds: tuple[int, ...] | None = None) -> Table:
     regime = name == "embedded_regime"
     embedded = name in EMBEDDED and not regime
     return Table(name, title, tuple(blocks), tuple(notes), seeds, holm=embedded, own=regime)
-
-
-def _trainer(method: str) -> str:
-    return TRAINERS.get(method, method)
 
 
 def _with_standard_mce(metrics: Iterable[str]) -> list[str]:
@@ -166,14 +160,15 @@ def _paper_blocks(name: str, seeds: tuple[int, ...]) -> list[Block]:
     labels = list(dict.fromkeys(f.dataset for f in rows))
     metrics = _with_standard_mce(dict.fromkeys(f.metric for f in rows))
     source = ELEVEN[SOURCE] if "Avg(target)" in labels else ""
-    recipe = Recipe(rows[0].backbone, seeds, source)
     blocks: list[Block] = []
     for shots in dict.fromkeys(f.shots for f in rows):
         methods = list(dict.fromkeys(f.method for f in rows if f.shots == shots))
 
         def cell(method: str, label: str, metric: str, shots: int = shots) -> Cell:
             paper = printed.get((shots, method, label, metric))
-            return recipe.cell(_trainer(method), COLUMNS[label], shots, metric, paper)
+            trainer = TRAINERS.get(method, method)
+            run = Run("", trainer, rows[0].backbone, shots, source=source)
+            return cell_of(run, COLUMNS[label], metric, seeds, paper)
 
         blocks += metric_blocks(shots_text(shots), methods, labels, metrics, cell)
     return blocks
@@ -182,14 +177,14 @@ def _paper_blocks(name: str, seeds: tuple[int, ...]) -> list[Block]:
 def _lambda_blocks(seeds: tuple[int, ...]) -> list[Block]:
     """A row per weight and a column per method, with the paper's numbers."""
     printed = {f.method: f for f in printed_numbers() if f.table == "lambda_calibration_results"}
-    labels = list(dict.fromkeys(method.partition("@")[0] for method in printed))
-    recipe = Recipe("ViT-B/16", seeds)
-    datasets = COLUMNS[LAMBDA_DATASET]
+    labels = {label: (label,) for label in (method.partition("@")[0] for method in printed)}
 
     def cell(row: str, label: str) -> Cell:
         lam = float(row.split()[1])
         trainer = "CLIPFT_CMP" if label == "CLIP" else label
-        return recipe.cell(trainer, datasets, 8, "ece", printed[f"{label}@lambda={lam:.3f}"], lam)
+        run = Run("", trainer, "ViT-B/16", 8, lam=lam, form=DEFAULT_FORM)
+        paper = printed[f"{label}@lambda={lam:.3f}"]
+        return cell_of(run, COLUMNS[LAMBDA_DATASET], "ece", seeds, paper)
 
     rows = [f"lambda {lam:g}" for lam in LAMBDAS]
     return [Block.fill(f"8 shots, {LAMBDA_DATASET}, ECE", rows, labels, cell)]
@@ -197,10 +192,9 @@ def _lambda_blocks(seeds: tuple[int, ...]) -> list[Block]:
 
 def _figure_blocks(seeds: tuple[int, ...]) -> list[Block]:
     """The two methods whose predictions Figure 1 shows, on CIFAR-10 with 4 shots."""
-    recipe = Recipe("ViT-B/16", seeds)
 
     def cell(method: str, label: str, metric: str) -> Cell:
-        return recipe.cell(method, (label,), 4, metric)
+        return cell_of(Run("", method, "ViT-B/16", 4), (label,), metric, seeds)
 
     metrics = ["accuracy", "ece", "ace", "mce"]
     return metric_blocks("4 shots", ["CoOp", "CoOp_CMP"], ["cifar10"], metrics, cell)

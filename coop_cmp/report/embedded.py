@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from coop_cmp.losses.names import TERMS, twin_of
-from coop_cmp.report.layout import Block, Cell, Recipe, heading, metric_blocks
-from coop_cmp.runs.run import DEFAULT_FORM, DEFAULT_LAMBDA, TEST_TIME, shots_text
+from coop_cmp.report.layout import Block, Cell, cell_of, heading, metric_blocks
+from coop_cmp.runs.run import TEST_TIME, Run, shots_text
 
 SEEDS = tuple(range(1, 11))  # where something is claimed
 SHOTS = 1  # where CoOp fits its shots; of all tables but that of the regime
 METHODS = ("CoOp", "ProDA", "MaPLe", "KgCoOp", "CLIPFT")  # CoCoOp takes long on many classes
 SHIFTS = ("noise", "blur", "rotate", "invert")
 PLACES = ("seen", "new", "shifts")
-OWN_CONTEXT = (("TRAINER.COOP.CSC", "True"),)
+BASE = Run("glyphs", "CoOp", "GlyphCLIP", SHOTS, source="glyphs", classes="base")
+OWN = replace(BASE, options=(("TRAINER.COOP.CSC", "True"),), tag="csc")  # a context per class
+ZERO_SHOT = replace(BASE, trainer="ZeroshotCLIP")
 WEIGHTS = {"ratio": (0.001, 0.01, 0.1, 0.95), "log": (0.001, 0.01, 0.1, 0.95, 3.0, 10.0)}
 FITTED = ("vector", "dirichlet", "isotonic", "histogram")  # values for each class
 POSTHOC = ("temperature", "temperature-map", *FITTED, "sals", "dac")
@@ -37,98 +38,65 @@ CALIBRATORS_NOTE = (
 )
 
 
-@dataclass(frozen=True)
-class Way:
-    """How the runs of a row are made.
-
-    Attributes:
-        own: Whether every class has a context of its own.
-    """
-
-    trainer: str
-    shots: int = SHOTS
-    lam: float = DEFAULT_LAMBDA
-    form: str = DEFAULT_FORM
-    own: bool = False
-    calibrator: str = ""
-
-    def cell(self, recipe: Recipe, place: str, metric: str) -> Cell:
-        """The cell on the glyphs: on seen classes, on new ones, or under the shifts."""
-        # Zero-shot CLIP learns nothing, values for each class have nothing to say of new ones,
-        # and DAC is for new ones alone.
-        untrained = self.trainer == "ZeroshotCLIP" and metric.startswith("fit.")
-        of_seen = self.own or self.calibrator in FITTED
-        if untrained or (of_seen if place == "new" else self.calibrator == "dac"):
-            return Cell((), metric)
-        names = [f"glyphs_{shift}" for shift in SHIFTS] if place == "shifts" else ["glyphs"]
-        found = replace(recipe, source="glyphs").cell(
-            self.trainer, names, self.shots, metric, lam=self.lam, form=self.form
-        )
-        classes = "new" if place == "new" else "base"
-        changes: dict[str, Any] = {"classes": classes, "calibrator": self.calibrator}
-        changes |= {"options": OWN_CONTEXT, "tag": "csc"} if self.own else {}
-        return found.map(lambda run: replace(run, **changes))
-
-
 def embedded_blocks(name: str, seeds: tuple[int, ...]) -> list[Block]:
     """Return the blocks of one of the tables."""
-    recipe = Recipe("GlyphCLIP", seeds)
     if name == "embedded_regime":
-        return _regime_blocks(recipe)
+        return _regime_blocks(seeds)
     if name == "embedded_lambda":
-        return [_lambda_block(recipe, own, form) for own in (False, True) for form in WEIGHTS]
+        return [_lambda_block(seeds, run, form) for run in (BASE, OWN) for form in WEIGHTS]
     if name == CALIBRATORS:
-        return _calibrators_blocks(recipe)
+        return _calibrators_blocks(seeds)
     if name == "embedded_digits":
         rows = _with_twins((*METHODS, "CoCoOp"))
 
         def cell(method: str, label: str, metric: str) -> Cell:
-            return recipe.cell(method, (label,), 8, metric)
+            return cell_of(Run("", method, "GlyphCLIP", 8), (label,), metric, seeds)
 
         return metric_blocks("8 shots", rows, ["digits"], ["accuracy", "gap", "ece", "nll"], cell)
-    ways = {method: Way(method) for method in _with_twins(METHODS)}
-    return [_block(recipe, shots_text(SHOTS), ways, _columns(("accuracy", "gap", "ece")))]
+    ways = {method: replace(BASE, trainer=method) for method in _with_twins(METHODS)}
+    return [_block(seeds, shots_text(SHOTS), ways, _columns(("accuracy", "gap", "ece")))]
 
 
 def _with_twins(methods: Sequence[str]) -> list[str]:
     return ["ZeroshotCLIP", *(m for method in methods for m in (method, twin_of(method)))]
 
 
-def _regime_blocks(recipe: Recipe) -> list[Block]:
+def _regime_blocks(seeds: tuple[int, ...]) -> list[Block]:
     """How CoOp fits and generalises for each number of shots, with either kind of context."""
     fit = _columns(("fit.accuracy", "fit.wrong"), ("seen",))
     columns = [*fit, *_columns(("accuracy", "gap", "ece"))]
     blocks = []
-    for own in (False, True):
-        ways = {} if own else {"zero-shot": Way("ZeroshotCLIP")}
-        ways |= {shots_text(shots): Way("CoOp", shots, own=own) for shots in (1, 2, 4, 8, 16)}
-        blocks.append(_block(recipe, f"CoOp, {_context(own)}", ways, columns))
+    for run in (BASE, OWN):
+        ways = {"zero-shot": ZERO_SHOT} if run is BASE else {}
+        ways |= {shots_text(shots): replace(run, shots=shots) for shots in (1, 2, 4, 8, 16)}
+        blocks.append(_block(seeds, f"CoOp, {_context(run)}", ways, columns))
     return blocks
 
 
-def _lambda_block(recipe: Recipe, own: bool, form: str) -> Block:
+def _lambda_block(seeds: tuple[int, ...], run: Run, form: str) -> Block:
     """CoOp with every weight; the first row is CoOp itself."""
-    ways = {"no penalty": Way("CoOp", own=own)}
+    ways = {"no penalty": run}
     for lam in WEIGHTS[form]:
-        ways[f"lambda {lam:g}"] = Way("CoOp_CMP", lam=lam, form=form, own=own)
-    columns = _columns(("accuracy", "gap", "ece"), ("seen",) if own else ("seen", "new"))
-    title = f"CoOp, {_context(own)}, {shots_text(SHOTS)}, form {form}"
-    return _block(recipe, title, ways, columns)
+        ways[f"lambda {lam:g}"] = replace(run, trainer="CoOp_CMP", lam=lam, form=form)
+    columns = _columns(("accuracy", "gap", "ece"), ("seen",) if run is OWN else ("seen", "new"))
+    title = f"CoOp, {_context(run)}, {shots_text(SHOTS)}, form {form}"
+    return _block(seeds, title, ways, columns)
 
 
-def _context(own: bool) -> str:
-    return f"{'own' if own else 'shared'} context"
+def _context(run: Run) -> str:
+    return f"{'own' if run is OWN else 'shared'} context"
 
 
-def _calibrators_blocks(recipe: Recipe) -> list[Block]:
+def _calibrators_blocks(seeds: tuple[int, ...]) -> list[Block]:
     """Zero-shot CLIP and CoOp, each with all that can be done about it."""
-    tuned = {"plain": Way("ZeroshotCLIP")} | {method: Way(method) for method in TEST_TIME}
-    ways = {"plain": Way("CoOp")} | {term: Way(twin_of("CoOp", term)) for term in TERMS}
-    ways |= {"BPEFT": Way("BPEFT")} | {name: Way("CoOp", calibrator=name) for name in POSTHOC}
+    tuned = {"plain": ZERO_SHOT} | {name: replace(BASE, trainer=name) for name in TEST_TIME}
+    ways = {"plain": BASE} | {t: replace(BASE, trainer=twin_of("CoOp", t)) for t in TERMS}
+    ways["BPEFT"] = replace(BASE, trainer="BPEFT")
+    ways |= {name: replace(BASE, calibrator=name) for name in POSTHOC}
     columns = _columns(("accuracy", "ece", "nll"), ("seen", "new"))
     return [
-        _block(recipe, "Prompts tuned at test time", tuned, columns),
-        _block(recipe, f"CoOp, {shots_text(SHOTS)}", ways, columns),
+        _block(seeds, "Prompts tuned at test time", tuned, columns),
+        _block(seeds, f"CoOp, {shots_text(SHOTS)}", ways, columns),
     ]
 
 
@@ -138,11 +106,21 @@ def _columns(metrics: Sequence[str], places: Sequence[str] = PLACES) -> list[tup
 
 
 def _block(
-    recipe: Recipe, title: str, ways: Mapping[str, Way], columns: Sequence[tuple[str, str]]
+    seeds: tuple[int, ...], title: str, ways: Mapping[str, Run], columns: Sequence[tuple[str, str]]
 ) -> Block:
+    """The runs of the glyphs in each way: on seen classes, on new ones, or under the shifts."""
     heads = {f"{heading(metric)}, {place}": (place, metric) for place, metric in columns}
 
-    def cell(row: str, head: str) -> Cell:
-        return ways[row].cell(recipe, *heads[head])
+    def cell(row: str, place: str, metric: str) -> Cell:
+        run = ways[row]
+        # Zero-shot CLIP learns nothing, values for each class have nothing to say of new ones,
+        # and DAC is for new ones alone.
+        untrained = run.trainer == "ZeroshotCLIP" and metric.startswith("fit.")
+        of_seen = run.tag == OWN.tag or run.calibrator in FITTED
+        if untrained or (of_seen if place == "new" else run.calibrator == "dac"):
+            return Cell((), metric)
+        names = [f"glyphs_{shift}" for shift in SHIFTS] if place == "shifts" else ["glyphs"]
+        here = replace(run, classes="new") if place == "new" else run
+        return cell_of(here, names, metric, seeds)
 
-    return Block.fill(title, list(ways), list(heads), cell)
+    return Block.fill(title, list(ways), heads, cell)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -65,15 +64,8 @@ def confidence_figure(runs: list[Group]) -> Figure:
     """Confidences of correct against incorrect predictions, one column per run."""
     figure, axes = _panels(runs, 2.9)
     for axis, run in zip(axes[0], runs, strict=True):
-        _draw_confidence(axis, run, run.title)
+        plots.draw_confidence(axis, run.samples, *run.bins, run.title)
     return _finished(figure, runs[0].heading, _small_print(runs), legend=False)
-
-
-def _draw_confidence(axes: Axes, run: Group, title: str) -> None:
-    """With the legend between title and picture, where no bar can be under it."""
-    plots.draw_confidence(axes, run.samples, *run.bins)
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 0.98), ncols=2, borderaxespad=0.2)
-    axes.set_title(title, pad=16)
 
 
 def risk_coverage_figure(runs: list[Group]) -> Figure:
@@ -107,7 +99,8 @@ def figure_one(without: Group, with_penalty: Group, class_index: int = 0) -> Fig
         plots.draw_class_probabilities(upper, run.samples, names, class_index, shown)
         count = int((run.samples.labels == class_index).sum())
         upper.set_title(f"{run.title}\n{_images(run, count)} of class “{names[class_index]}”")
-        _draw_confidence(lower, run, f"all {_images(run, len(run.samples))}")
+        title = f"all {_images(run, len(run.samples))}"
+        plots.draw_confidence(lower, run.samples, *run.bins, title)
     return _finished(figure, runs[0].heading, _small_print(runs), legend=False)
 
 
@@ -122,21 +115,25 @@ def curve_figure(
     levels = sorted(level for level in {run.level(over) for run in runs} if level is not None)
     if len(levels) < 2:
         return None
+    curves: dict[str, list[Group]] = {}
+    for name, run in zip(_curve_names(runs, over), runs, strict=True):
+        curves.setdefault(name, []).append(run)
     figure = Figure((PAGE, 3.2), layout="constrained")
-    names = _curve_names(runs, over)
     for axis, key in zip(figure.subplots(1, 2), ("accuracy", "ece"), strict=True):
-        curves: dict[str, plots.Curve] = {}
-        for run, name in zip(runs, names, strict=True):
-            if name not in curves:
-                look = looks[run.title]
-                place = sum(curve.style == look for curve in curves.values())
-                curves[name] = plots.Curve(name, look, place)
-            curves[name].points.setdefault(run.level(over), []).append(100 * run.row[key])
-        plots.draw_curves(axis, list(curves.values()), levels)
+        alike: Counter[tuple[int, int]] = Counter()
+        for name, members in curves.items():
+            points: dict[float | None, list[float]] = {}
+            for run in members:
+                points.setdefault(run.level(over), []).append(100 * run.row[key])
+            look = looks[members[0].title]
+            plots.draw_curve(axis, name, points, levels, look, alike[look])
+            alike[look] += 1
         name = "ECE" if key == "ece" else key
+        axis.set_xticks(range(len(levels)), [f"{level:g}" for level in levels])
         axis.set(xlabel="λ" if over == "lambda" else over, ylabel=f"{name} (%)", title=name)
-    points = Counter((n, run.level(over)) for n, run in zip(names, runs, strict=True) if run.seeds)
-    counts = sorted(points.values())
+        axis.set_xlim(-0.5, len(levels) - 0.5)
+    seeded = [(n, run.level(over)) for n, runs in curves.items() for run in runs if run.seeds]
+    counts = sorted(Counter(seeded).values())
     number = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
     seeds = f"{number} seed{'s'[: counts[-1] > 1]} per point"
     return _finished(figure, heading, f"mean and standard deviation over {seeds}")
@@ -169,10 +166,8 @@ def draw_all(
     groups = paired(grouped(stored, pool=not every))
     runs = grouped(stored, pool=False)
     pairs = [group for group in groups if len(group) == 2]
-    shown = [_class_shown(group, class_name) for group in pairs]
-    if class_name is not None and pairs and all(index is None for index in shown):
+    if class_name is not None and pairs and not any(_class_shown(p, class_name) for p in pairs):
         pairs[0][0].class_index(class_name)  # tells what there is
-    classes = {id(group): index for group, index in zip(pairs, shown, strict=True)}
     taken: Counter[str] = Counter()
     for group in groups:
         stem = file_stem(*group[0].setting, group[0].method if len(group) > 1 else group[0].title)
@@ -182,7 +177,7 @@ def draw_all(
         save(confidence_figure(group), f"{stem}_confidence")
         save(risk_coverage_figure(group), f"{stem}_risk_coverage")
         save(class_figure(group), f"{stem}_classes")
-        if (index := classes.get(id(group))) is not None:
+        for index in _class_shown(group, class_name) if len(group) == 2 else ():
             save(figure_one(group[0], group[1], index), f"{stem}_figure1")
     looks = styles(runs)
     for over, shared in (("lambda", -1), ("shots", -2)):
@@ -195,19 +190,19 @@ def draw_all(
                 save(figure, file_stem(*setting, over))
 
 
-def _class_shown(group: list[Group], class_name: str | None) -> int | None:
-    """The class named, None in a group that has no image of it; or the one most confused."""
+def _class_shown(pair: list[Group], class_name: str | None) -> list[int]:
+    """The class named, if there are images of it; without a name the one most confused."""
     if class_name is None:
         errors = [
             torch.bincount(s.labels, 1 - s.correct, minlength=s.n_classes)  # [C]
-            for s in (run.samples for run in group)
+            for s in (run.samples for run in pair)
         ]
-        return int(torch.stack(errors).sum(0).argmax())
+        return [int(torch.stack(errors).sum(0).argmax())]
     try:
-        index = group[0].class_index(class_name)
+        index = pair[0].class_index(class_name)
     except UserError:
-        return None
-    return index if bool((group[0].samples.labels == index).any()) else None
+        return []
+    return [index] if bool((pair[0].samples.labels == index).any()) else []
 
 
 def _largest_classes(runs: list[Group], index: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coop_cmp.metrics.records import find_metric
@@ -42,10 +42,6 @@ class Cell:
     metric: str
     paper: Printed | None = None
 
-    def map(self, change: Callable[[Run], Run]) -> Cell:
-        """The same cell of changed runs."""
-        return replace(self, runs=tuple(tuple(map(change, runs)) for runs in self.runs))
-
     @property
     def trainer(self) -> str:
         """The method, "" where there is nothing to run."""
@@ -75,10 +71,14 @@ class Block:
 
     @classmethod
     def fill(
-        cls, title: str, rows: Sequence[str], columns: Sequence[str], cell: Callable[..., Cell]
+        cls,
+        title: str,
+        rows: Sequence[str],
+        columns: Mapping[str, tuple[str, ...]],
+        cell: Callable[..., Cell],
     ) -> Block:
-        """Make a block from a function of the row's and the column's label."""
-        cells = tuple(tuple(cell(row, column) for column in columns) for row in rows)
+        """Make a block from a function of the row's label and of what its column is about."""
+        cells = tuple(tuple(cell(row, *about) for about in columns.values()) for row in rows)
         return cls(title, tuple(rows), tuple(columns), cells)
 
 
@@ -114,47 +114,28 @@ class Table:
         return with_needs(needed)
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """What all runs of a table share.
+def cell_of(
+    run: Run,
+    datasets: Sequence[str],
+    metric: str,
+    seeds: Sequence[int],
+    paper: Printed | None = None,
+) -> Cell:
+    """The cell of one method, on one data set or on the mean of several.
 
     Args:
-        source: the data set to train on when the columns are test sets only.
+        run: Says the rest: the trainer, the shots, and where it was trained if not there.
     """
-
-    backbone: str
-    seeds: tuple[int, ...]
-    source: str = ""
-
-    def runs(
-        self, trainer: str, dataset: str, shots: int, lam: float, form: str
-    ) -> tuple[Run, ...]:
-        """The runs of one method on one data set, over the seeds."""
-        run = Run(dataset, trainer, self.backbone)
-        if is_zero_shot(trainer):
-            return (run,)
-        run = replace(run, shots=shots)
-        if is_twin(trainer):
-            run = replace(run, lam=lam, form=form)
-        if self.source not in ("", dataset):
-            run = replace(run, source=self.source)
-        return tuple(replace(run, seed=seed) for seed in self.seeds)
-
-    def cell(
-        self,
-        trainer: str,
-        datasets: Sequence[str],
-        shots: int,
-        metric: str,
-        paper: Printed | None = None,
-        lam: float = DEFAULT_LAMBDA,
-        form: str = DEFAULT_FORM,
-    ) -> Cell:
-        """The cell of one method on one data set or on the mean of several."""
-        if not trainer:
-            return Cell((), metric, paper)
-        runs = (self.runs(trainer, dataset, shots, lam, form) for dataset in datasets)
-        return Cell(tuple(runs), metric, paper)
+    if is_zero_shot(run.trainer):
+        run, seeds = replace(run, shots=0, source=""), (1,)
+    if is_twin(run.trainer) and run.lam is None:
+        run = replace(run, lam=DEFAULT_LAMBDA, form=DEFAULT_FORM)
+    plans = [
+        replace(run, dataset=name, source=run.source if run.source != name else "")
+        for name in datasets
+    ]
+    runs = (tuple(replace(plan, seed=seed) for seed in seeds) for plan in plans)
+    return Cell(tuple(runs), metric, paper)
 
 
 def metric_blocks(
@@ -162,25 +143,14 @@ def metric_blocks(
     methods: Sequence[str],
     labels: Sequence[str],
     metrics: Sequence[str],
-    cell: Callable[[str, str, str], Cell],
+    cell: Callable[..., Cell],
 ) -> list[Block]:
     """A column per metric if there is one data set, else a block per metric."""
+    heads = {heading(metric): metric for metric in metrics}
     if len(labels) == 1:
-        heads = {heading(metric): metric for metric in metrics}
-        return [
-            Block.fill(
-                f"{title}, {labels[0]}",
-                methods,
-                list(heads),
-                lambda method, head: cell(method, labels[0], heads[head]),
-            )
-        ]
+        columns = {head: (labels[0], metric) for head, metric in heads.items()}
+        return [Block.fill(f"{title}, {labels[0]}", methods, columns, cell)]
     return [
-        Block.fill(
-            f"{title}, {heading(metric)}",
-            methods,
-            labels,
-            lambda method, label, metric=metric: cell(method, label, metric),
-        )
-        for metric in metrics
+        Block.fill(f"{title}, {head}", methods, {label: (label, metric) for label in labels}, cell)
+        for head, metric in heads.items()
     ]

@@ -62,13 +62,9 @@ def _with_accuracies(rows: list[Printed]) -> list[Printed]:
     half, five methods with accuracies from 15 to 88, is headed ACC.
     """
     name = "benchmarks_calibration_results"
-    first_half = sum(row.table == name for row in rows) // 2
-    seen = 0
-    for index, row in enumerate(rows):
-        if row.table == name:
-            seen += 1
-            if seen <= first_half:
-                rows[index] = replace(row, metric="acc")
+    places = [k for k, row in enumerate(rows) if row.table == name]
+    for k in places[: len(places) // 2]:
+        rows[k] = replace(rows[k], metric="acc")
     return rows
 
 

@@ -6,13 +6,14 @@ in grey print.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from statistics import mean, stdev
 from typing import Any
 
 import torch
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
+from torch import Tensor
 
 from coop_cmp.metrics import METRICS, ReliabilityBins, Samples
 from coop_cmp.metrics.bins import Closed
@@ -37,31 +38,19 @@ def draw_reliability(axes: Axes, bins: ReliabilityBins) -> None:
     Empty bins stay empty. The gap of an over-confident bin stands on the accuracy bar; that of an
     under-confident one covers its upper end.
     """
-    edges = bins.edges.tolist()
-    first = {"accuracy": True, "over": True, "under": True}
+    left, width = bins.edges[:-1], bins.edges.diff()
+    accuracy, confidence, gap = bins.accuracy, bins.confidence, bins.gap
 
-    def bar(kind: str, label: str, k: int, low: float, high: float, **look: Any) -> None:
-        axes.bar(
-            edges[k],
-            high - low,
-            edges[k + 1] - edges[k],
-            bottom=low,
-            align="edge",
-            linewidth=0.5,
-            label=label if first.pop(kind, False) else None,
-            gid=f"{kind}-{k}",
-            **look,
-        )
+    def bars(label: str, chosen: Tensor, low: Tensor, high: Tensor, **look: Any) -> None:
+        if chosen.any():
+            place, height = left[chosen].tolist(), (high - low)[chosen].tolist()
+            look |= {"bottom": low[chosen].tolist(), "align": "edge", "linewidth": 0.5}
+            axes.bar(place, height, width[chosen].tolist(), label=label, **look)
 
-    for k in bins.count.nonzero()[:, 0].tolist():
-        accuracy, confidence = float(bins.accuracy[k]), float(bins.confidence[k])
-        bar("accuracy", "accuracy", k, 0, accuracy, facecolor=ACCURACY, edgecolor="#2171b5")
-        if abs(confidence - accuracy) < 1e-9:
-            continue
-        if confidence > accuracy:
-            bar("over", "gap: over-confident", k, accuracy, confidence, **OVER)
-        else:
-            bar("under", "gap: under-confident", k, confidence, accuracy, **UNDER)
+    look = {"facecolor": ACCURACY, "edgecolor": "#2171b5"}
+    bars("accuracy", bins.count > 0, torch.zeros_like(left), accuracy, **look)
+    bars("gap: over-confident", gap > 1e-9, accuracy, confidence, **OVER)
+    bars("gap: under-confident", gap < -1e-9, confidence, accuracy, **UNDER)
     axes.plot([0, 1], [0, 1], color="black", linestyle="--", linewidth=0.8, label="perfect")
     axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
 
@@ -87,7 +76,7 @@ def draw_counts(axes: Axes, bins: ReliabilityBins) -> None:
 
 
 def draw_confidence(
-    axes: Axes, samples: Samples, n_bins: int = 10, closed: Closed = "right"
+    axes: Axes, samples: Samples, n_bins: int = 10, closed: Closed = "right", title: str = ""
 ) -> None:
     """Confidences of correct and of incorrect predictions, side by side in the same bins."""
     bins = width_bins(samples, n_bins, closed)
@@ -111,26 +100,23 @@ def draw_confidence(
         )
     axes.set(xlim=(0, 1), xlabel="confidence", ylabel="% of samples")
     axes.yaxis.set_major_locator(MaxNLocator(5))
+    # Between title and picture, where no bar can be under it.
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 0.98), ncols=2, borderaxespad=0.2)
+    axes.set_title(title, pad=16)
 
 
 def draw_risk_coverage(axes: Axes, named: dict[str, Samples]) -> None:
     """Error rate of the most confident samples, with the best possible order as a thin line."""
     for i, (name, samples) in enumerate(named.items()):
         coverage, risk = risk_coverage_curve(samples)
+        ideal = (coverage - samples.correct.mean()).clamp_min(0) / coverage
         label = f"{name}, AURC {METRICS['aurc'].show(risk.mean().item())}"
-        axes.plot(
-            *(100 * coverage, 100 * risk),
-            color=COLOURS[i % len(COLOURS)],
-            linestyle=DASHES[i % len(DASHES)],
-            label=label,
-        )
-        errors = (coverage - samples.correct.mean()).clamp_min(0) / coverage
-        axes.plot(
-            *(100 * coverage, 100 * errors),
-            color=COLOURS[i % len(COLOURS)],
-            linestyle=DASHES[i % len(DASHES)],
-            linewidth=0.6,
-        )
+        look: dict[str, Any] = {
+            "color": COLOURS[i % len(COLOURS)],
+            "linestyle": DASHES[i % len(DASHES)],
+        }
+        axes.plot(100 * coverage, 100 * risk, label=label, **look)
+        axes.plot(100 * coverage, 100 * ideal, linewidth=0.6, **look)
     axes.plot([], [], color="black", linewidth=0.6, label="thin: ideal order")
     axes.set(xlim=(0, 100), xlabel="coverage (%)", ylabel="error rate (%)")
     # Never so close that rounding errors look like errors.
@@ -182,51 +168,40 @@ def draw_class_probabilities(
     axes.set(ylim=(0, 100), xlabel="class", ylabel="mean probability (%)")
 
 
-@dataclass
-class Curve:
-    """One method's values over levels such as lambda or shots.
+def draw_curve(
+    axes: Axes,
+    name: str,
+    points: Mapping[float | None, Sequence[float]],
+    levels: Sequence[float],
+    style: tuple[int, int],
+    place: int,
+) -> None:
+    """Mean over seeds with the standard deviation as error bars, at evenly spaced levels.
 
-    Attributes:
+    Args:
+        points: The values of all seeds by level, such as lambda or shots; under None those of a
+            method without levels, drawn as a horizontal line.
         style: The numbers of its colour and of its symbol.
         place: Its place among the curves of this style, shown by its dashes.
-        points: The values of all seeds by level; under None those of a method without levels,
-            drawn as a horizontal line.
     """
-
-    name: str
-    style: tuple[int, int]
-    place: int
-    points: dict[float | None, list[float]] = field(default_factory=dict)
-
-
-def draw_curves(axes: Axes, curves: Sequence[Curve], levels: Sequence[float]) -> None:
-    """Mean over seeds with the standard deviation as error bars, at evenly spaced levels."""
-    for curve in curves:
-        colour, symbol = curve.style
-        look: dict[str, Any] = {
-            "color": COLOURS[colour % len(COLOURS)],
-            "linestyle": DASHES[(symbol + curve.place) % len(DASHES)],
-            "linewidth": 1.2,
-            "marker": MARKERS[symbol % len(MARKERS)],
-            "markersize": 4,
-            "fillstyle": FILLS[symbol // len(MARKERS) % len(FILLS)],
-            "label": curve.name,
-        }
-        if None in curve.points:
-            axes.axhline(float(torch.tensor(curve.points[None]).mean()), **look)
-            continue
-        drawn = [k for k, level in enumerate(levels) if level in curve.points]
-        values = [torch.tensor(curve.points[levels[k]], dtype=torch.float64) for k in drawn]
-        axes.errorbar(
-            drawn,
-            [float(value.mean()) for value in values],
-            # The sample deviation, as in the tables; one seed has none.
-            [float(value.std()) if len(value) > 1 else 0.0 for value in values],
-            capsize=2,
-            **look,
-        )
-    axes.set_xticks(range(len(levels)), [f"{level:g}" for level in levels])
-    axes.set_xlim(-0.5, len(levels) - 0.5)
+    colour, symbol = style
+    look: dict[str, Any] = {
+        "color": COLOURS[colour % len(COLOURS)],
+        "linestyle": DASHES[(symbol + place) % len(DASHES)],
+        "linewidth": 1.2,
+        "marker": MARKERS[symbol % len(MARKERS)],
+        "markersize": 4,
+        "fillstyle": FILLS[symbol // len(MARKERS) % len(FILLS)],
+        "label": name,
+    }
+    if None in points:
+        axes.axhline(mean(points[None]), **look)
+        return
+    drawn = [k for k, level in enumerate(levels) if level in points]
+    values = [points[levels[k]] for k in drawn]
+    # The sample deviation, as in the tables; one seed has none.
+    deviations = [stdev(value) if len(value) > 1 else 0.0 for value in values]
+    axes.errorbar(drawn, list(map(mean, values)), deviations, capsize=2, **look)
 
 
 def shortened(name: str, length: int = 18) -> str:

@@ -160,7 +160,8 @@ class Renderer:
         return [" / ".join(f"{100 * share:.2f}" for share in fit) for fit in new]
 
     def _legend(self) -> str:
-        units = "Percent, NLL in nats" if self._has("nll") else "Percent"
+        nats = any(cell.metric == "nll" for cell in self.table.cells())
+        units = "Percent, NLL in nats" if nats else "Percent"
         text = f"{units}; mean ± standard deviation over seeds. ECE, ACE and MCE with 10 bins."
         if any(cell.paper for cell in self.table.cells()):
             text += ' "difference" is ours minus the paper\'s.'
@@ -188,9 +189,6 @@ class Renderer:
         )
         return f"{text}; so few seeds can show next to nothing." if seeds < 5 else f"{text}."
 
-    def _has(self, metric: str) -> bool:
-        return any(cell.metric == metric for cell in self.table.cells())
-
     def _list(self, lines: Sequence[str]) -> str:
         if self.form == "text":
             return "\n".join(lines)
@@ -217,18 +215,19 @@ class Renderer:
         by_seed = list(value.by_seed.values())
         times = find_metric(cell.metric).scale
         center, deviation = mean_and_deviation(by_seed) if by_seed else (None, None)
-        ours = ["" if v is None else f"{times * v:.4f}" for v in (center, deviation)]
+
+        def text(number: float | None, form: str = ".4f") -> str:
+            return "" if number is None or math.isnan(number) else f"{times * number:{form}}"
+
         paper = cell.paper.text if cell.paper else ""
-        head = [paper, *ours, len(by_seed), self._to_paper(cell)]
-        fit = [f"{100 * share:.4f}" for share in value.fit] or [""] * 3
-        if (found := value.change or value.own) is None:
-            return [*head, *[""] * 5, *fit]
-        ends = (found.low, found.high)
-        if value.change is None:  # the interval of the value itself
-            return [*head, "", *(f"{times * v:.4f}" for v in ends), "", "", *fit]
-        numbers = ["" if math.isnan(v) else f"{times * v:+.4f}" for v in (found.estimate, *ends)]
-        p = "" if math.isnan(found.p) else f"{found.p:.4g}"
-        return [*head, *numbers, p, str(found.holds).lower(), *fit]
+        row = [paper, text(center), text(deviation), len(by_seed), self._to_paper(cell)]
+        if (change := value.change) is not None:
+            row += [text(v, "+.4f") for v in (change.estimate, change.low, change.high)]
+            row += ["" if math.isnan(change.p) else f"{change.p:.4g}", str(change.holds).lower()]
+        else:
+            ends = (value.own.low, value.own.high) if value.own else (None, None)
+            row += ["", *map(text, ends), "", ""]
+        return row + ([f"{100 * share:.4f}" for share in value.fit] or [""] * 3)
 
 
 def _signed(value: float, metric: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
@@ -83,29 +83,28 @@ def changes(
 def summary(frame: pd.DataFrame) -> str:
     """A table of all settings in a frame, in the order in which they came."""
     groups = [group for _, group in frame.groupby("group", sort=False)]
-    shown = [name for name in _DETAILS if _is_telling(name, groups)]
+    firsts = [group.iloc[0] for group in groups]
+    shown = [name for name in _DETAILS if _is_telling(name, firsts)]
+    names = [(row["trainer"], *(_detail(row, name) for name in shown)) for row in firsts]
+    doubled = len(set(names)) < len(names)  # a column then tells their other settings apart
     comparer, baselines = Comparer(), Baselines(frame.to_dict("records"))
-    metrics = shown_in("table")
-    names = [metric.name for metric in metrics]
+    metrics = [metric.name for metric in shown_in("table")]
     trained = [name for name in TRAINING if name in frame and frame[name].notna().any()]
     lines: list[list[str]] = []
-    for group, options in zip(groups, _options(groups, shown), strict=True):
-        first = group.iloc[0]
+    for group, first, name in zip(groups, firsts, names, strict=True):
+        alike = [row for row, other in zip(firsts, names, strict=True) if other == name]
+        label = [*name, *[settings_text(first, alike) or "-"] * doubled]
         seeds = ", ".join(map(str, group["seed"])) if first["trainable"] else "-"
-        details = [_detail(first, name) for name in shown]
-        numbers = [mean_text(list(group[metric]), metric) for metric in names]
+        numbers = [mean_text(list(group[metric]), metric) for metric in metrics]
         fit = [_mean_percent(group[name]) for name in trained]
-        own = [""] * len(fit) if first["term"] else fit  # a term's stands beside its change
-        lines.append([first["trainer"], *details, *options, seeds, *numbers, *own])
-        if found := changes(group.to_dict("records"), baselines, names, comparer):
-            blank = [""] * (len(details) + len(options) + 1)
-            by = change_of(first["trainer"], first["calibrator"])
-            lines.append([f"by {by}", *blank, *found, *(fit if first["term"] else [""] * len(fit))])
-    options_head = ["settings"] * len(next(_options(groups, shown)))
-    header = ["trainer", *(_DETAILS[name] for name in shown), *options_head, "seeds"]
-    header += [metric.heading for metric in metrics] + [
-        find_metric(name).heading for name in trained
-    ]
+        # Those of a term stand beside its change.
+        own, by_term = ([""] * len(fit), fit) if first["term"] else (fit, [""] * len(fit))
+        lines.append([*label, seeds, *numbers, *own])
+        if found := changes(group.to_dict("records"), baselines, metrics, comparer):
+            by = f"by {change_of(first['trainer'], first['calibrator'])}"
+            lines.append([by, *[""] * len(label), *found, *by_term])
+    header = ["trainer", *(_DETAILS[name] for name in shown), *["settings"] * doubled, "seeds"]
+    header += [find_metric(name).heading for name in [*metrics, *trained]]
     table = tabulate(lines, header, tablefmt="github", disable_numparse=True)
     legend = f"{LEGEND} {FIT_LEGEND}" if trained else LEGEND
     return "\n".join([table, legend, *(f"Note: {note}" for note in notes(frame))])
@@ -130,23 +129,12 @@ def _mean_percent(values: pd.Series) -> str:
     return f"{100 * known.mean():.2f}" if len(known) else "-"
 
 
-def _is_telling(name: str, groups: Sequence[pd.DataFrame]) -> bool:
+def _is_telling(name: str, rows: Sequence[Any]) -> bool:
     """Whether the column would say more than one thing; the penalty's weight always does."""
-    said = {_detail(group.iloc[0], name) for group in groups}
+    said = {_detail(row, name) for row in rows}
     return len(said - ({"-"} if name in ("shots", "form") else set())) > 1
 
 
 def _detail(row: Any, name: str) -> str:
     value = row[name]
     return "-" if value in (None, "") or value != value else str(value)
-
-
-def _options(groups: Sequence[pd.DataFrame], shown: Sequence[str]) -> Iterator[list[str]]:
-    """For each group what tells it from others of the same name; nothing where no two share one."""
-    firsts = [group.iloc[0] for group in groups]
-    names = [(row["trainer"], *(_detail(row, name) for name in shown)) for row in firsts]
-    doubled = len(set(names)) < len(names)
-    for row, name in zip(firsts, names, strict=True):
-        alike = [other for other, its in zip(firsts, names, strict=True) if its == name]
-        text = settings_text(row, alike) if len(alike) > 1 else ""
-        yield [text or "-"] if doubled else []

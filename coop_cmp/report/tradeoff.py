@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
@@ -90,19 +91,11 @@ def draw_tradeoff(axes: Axes, points: list[Point]) -> None:
         x, y = map(float, point.place)
         if point.kind:
             colour, marker = KINDS[point.kind]
-            axes.errorbar(
-                x,
-                y,
-                xerr=point.arms[0][:, None],
-                yerr=point.arms[1][:, None],
-                fmt=marker,
-                color=colour,
-                alpha=1.0 if point.holds else 0.4,
-                markersize=3.5,
-                markerfacecolor=colour if point.holds else "white",
-                elinewidth=0.6,
-                zorder=3 if point.holds else 2,
-            )
+            xerr, yerr = point.arms[:, :, None]
+            look: dict[str, Any] = {"fmt": marker, "color": colour, "markersize": 3.5}
+            if not point.holds:
+                look |= {"alpha": 0.4, "markerfacecolor": "white", "zorder": 2}
+            axes.errorbar(x, y, yerr, xerr, elinewidth=0.6, **{"zorder": 3, **look})
         else:
             axes.plot(x, y, "*", color="black", markersize=9, zorder=4)
         if point.holds or not point.kind or point.name == "CMP":

@@ -127,14 +127,6 @@ def test_the_same_again_is_fine_and_another_run_is_not_replaced(output):
         main(["vector", run, "--to", run])
 
 
-@pytest.mark.parametrize("method", ["vector", "dirichlet", "isotonic", "histogram"])
-def test_every_method_makes_a_run(output, method):
-    assert main([method, str(output.folder("plain"))]) == 0
-    record = read_results(output.folder(f"plain_{method}") / "results.json")
-    assert record["settings"]["CALIBRATOR.NAME"] == method
-    assert record["sizes"]["labels"] == 200
-
-
 def test_sources_of_labels_are_told_apart(output):
     run = output.folder("plain")
     for fold, seed in (("1/2", 3), ("2/2", 4)):

@@ -83,38 +83,10 @@ def test_the_penalty_equals_the_slow_version(form, batch):
     torch.testing.assert_close(narrow, torch.tensor(in_float32), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=50, deadline=None)
-@given(batch=batches(), shift=st.floats(-100, 100), seed=st.integers(0, 99))
-def test_order_of_classes_and_a_shift_of_all_logits_change_nothing(form, batch, shift, seed):
-    rows, labels = batch
-    # Halves and quarters: adding the shift is then exact, and ties stay ties.
-    logits = torch.tensor(rows, dtype=torch.float64).mul(4).round().div(4)
-    target = torch.tensor(labels)
-    order = torch.randperm(len(rows[0]), generator=torch.Generator().manual_seed(seed))
-    moved = logits[:, order] + round(4 * shift) / 4
-    expected = cmp_loss(logits, target, form, reduction="none")
-    penalties = cmp_loss(moved, order.argsort()[target], form, reduction="none")
-    torch.testing.assert_close(penalties, expected, rtol=1e-12, atol=0)
-
-
 def sample_logits(n: int, c: int, scale: float = 3.0) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(n * c)
     logits = scale * torch.randn(n, c, generator=generator, dtype=torch.float64)
     return logits.requires_grad_(), torch.randint(c, (n,), generator=generator)
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("eps", [1e-10, 0.3])
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_the_gradient_passes_gradcheck(form, eps, reduction):
-    logits, labels = sample_logits(6, 5)
-    labels[0] = logits[0].argmax()
-
-    def penalty(z):
-        return cmp_loss(z, labels, form, eps, reduction)
-
-    assert torch.autograd.gradcheck(penalty, logits)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -95,19 +95,6 @@ def test_each_edge_is_exact_in_every_precision(dtype, n_bins):
     assert left == [0.0, 0.0] + [1.0] * (n_bins - 3) + [2.0]
 
 
-@pytest.mark.parametrize(
-    ("closed", "first", "second"),
-    [("right", (1 - 0.15) + 0.15, 0.05 + 0.75), ("left", 0.05 + (1 - 0.25), 0.15 + 0.85)],
-)
-def test_a_class_probability_on_an_edge_belongs_to_the_side_that_is_closed(closed, first, second):
-    # Class 0: a miss at .05, a hit at .1, a miss at .15. Class 1 has the complements: hits at
-    # .95 and .85, a miss at .9, which joins (.8, .9] or [.9, 1].
-    column = torch.tensor([0.05, 0.1, 0.15], dtype=torch.float64)
-    probs, labels = torch.stack([column, 1 - column], 1), torch.tensor([1, 0, 1])
-    expected = (first + second) / 3 / 2
-    assert metrics.classwise_ece(probs, labels, closed=closed) == pytest.approx(expected, abs=1e-12)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 def test_saturated_confidences_keep_their_weight(dtype):
     probs = torch.tensor([[1.0, 0.0]] * 8, dtype=dtype)

@@ -17,9 +17,7 @@ import coop_cmp
 from coop_cmp.errors import UserError
 from coop_cmp.predict.selective import Threshold, choose_threshold
 from coop_cmp.runs.records import write_results
-from tests.blocks import blocks
 from tests.commands import command
-from tests.conftest import ROOT
 
 main = command("predict")
 
@@ -168,17 +166,3 @@ def test_images_that_are_not_there_are_named(arguments, trained, tmp_path, monke
     monkeypatch.chdir(empty)
     with pytest.raises(UserError, match=r"no such image|no images to predict"):
         main([str(trained), *arguments])
-
-
-def test_the_pages_lines_for_python_run(trained, pictures):
-    page = next(block for block in blocks(ROOT / "docs/predict.md", "python") if "load(" in block)
-    for path, here in (
-        ("output/digits/CoOp_CMP/GlyphCLIP_8shots_lambda0.01/seed1", trained),
-        ("new_images", pictures / "test"),
-        ("data", pictures),
-    ):
-        page = page.replace(f'"{path}"', repr(str(here)))
-    left: dict = {}
-    exec(page, left)
-    assert left["predicted"].probabilities.shape == (12, 3)
-    assert left["threshold"].total == 3

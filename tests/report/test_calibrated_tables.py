@@ -94,15 +94,3 @@ def test_the_calibrators_table_has_every_term_and_calibrator():
     learned = [run for run in trained if not is_zero_shot(run.trainer)]
     # CoOp, plain and with 13 terms, and B-PEFT; ten seeds
     assert len(learned) == (14 + 1) * 10
-
-
-def test_a_rival_is_compared_with_the_method_that_it_changes():
-    cells = {cell.changed_by: cell for cell in table("embedded_calibrators").cells() if cell.runs}
-    for name, plain in (("CTPT", "ZeroshotCLIP"), ("BPEFT", "CoOp")):
-        baseline = cells[name].baseline
-        assert baseline is not None
-        assert baseline.trainer == plain
-        assert [run.seed for run in baseline.runs[0]] == [run.seed for run in cells[name].runs[0]]
-        run = cells[name].runs[0][0]
-        calibrated = replace(run, calibrator="temperature")
-        assert baseline_of(calibrated) == run, "its own change is that of T alone"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import io
 import json
 import shlex
@@ -16,7 +15,7 @@ from PIL import Image
 
 from coop_cmp.errors import UserError
 from coop_cmp.report.groups import grouped
-from coop_cmp.report.page.build import SCRIPTS, build, packed
+from coop_cmp.report.page.build import SCRIPTS, build
 from coop_cmp.report.page.details import (
     TEMPERATURES,
     at_temperatures,
@@ -27,7 +26,7 @@ from coop_cmp.report.page.details import (
 from coop_cmp.report.page.missing import find_missing, last_words, missing_seeds
 from coop_cmp.report.page.records import mixtures, warnings
 from coop_cmp.report.page.rows import rows_of
-from coop_cmp.runs import Comparer, circumstances, load, read_predictions
+from coop_cmp.runs import Comparer, circumstances, load
 from coop_cmp.runs.compare import corrected
 from coop_cmp.runs.frame import find_runs
 from coop_cmp.runs.identity import Identity, claim, read_command
@@ -98,32 +97,11 @@ def test_holm_takes_the_rows_in_one_place_together(rows):
     assert [weak.together["ece"], strong.together["ece"]] == expected
 
 
-def test_temperatures_divide_the_logits(output):
-    predictions = read_predictions(output / "zero" / "predictions.npz")
-    for level, samples in zip((0.5, 1, 3), at_temperatures(predictions, (0.5, 1, 3)), strict=True):
-        odds = np.exp(predictions.logits.astype(float) / level)
-        probabilities = odds / odds.sum(1, keepdims=True)
-        assert np.allclose(samples.confidence, probabilities.max(1))
-        true = probabilities[np.arange(len(odds)), predictions.labels]
-        assert np.allclose(samples.nll, -np.log(true))
-
-
 def test_far_apart_logits_stay_finite_at_any_temperature():
     predictions = Predictions(np.array([[3e4, -3e4]], np.float32), np.array([1]), ["a", "b"])
     (cold,) = at_temperatures(predictions, (TEMPERATURES[0],))
     assert cold.nll.isfinite().all()
     assert float(cold.confidence) == 1
-
-
-def test_the_middle_temperature_gives_the_numbers_of_the_frame(rows):
-    row = find(rows, trainer="CoOp", shots=8)
-    cooled = pictures(row.group, {})["temperatures"]
-    middle = cooled["temperature"].index(1)
-    assert cooled["ece"][middle] == pytest.approx(row.values["ece"].estimate, abs=1e-6)
-    assert cooled["nll"][middle] == pytest.approx(row.values["nll"].estimate, abs=1e-5)
-    for counts, right in zip(cooled["count"], cooled["correct"], strict=True):
-        assert sum(counts) == 600
-        assert sum(right) == pytest.approx(600 * row.values["accuracy"].estimate)
 
 
 def test_class_gaps_are_of_the_predictions_of_each_class(rows):
@@ -253,12 +231,6 @@ def test_nothing_from_files_becomes_markup(output):
     assert json.loads(data)["title"] == NASTY
     assert text.count("<script>") == 1 + len(SCRIPTS)  # the charting library and ours
     assert 'http-equiv="Content-Security-Policy" content="default-src \'none\';' in text
-
-
-def test_details_are_packed_the_same_each_time():
-    value = {"name": NASTY}
-    assert packed(value) == packed(value)
-    assert json.loads(gzip.decompress(base64.b64decode(packed(value)))) == value
 
 
 def test_the_command_writes_the_page_and_says_how_large(output, tmp_path, capsys):

@@ -29,17 +29,7 @@ DRIVER = shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
     not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver (chromium-driver)"
 )
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-sync",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--window-size=1300,900",
-)
+FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1300,900")
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +247,7 @@ def test_the_theme_button_says_what_it_does_and_reaches_page_and_charts(page):
     def background():
         return page.execute_script(
             "return [getComputedStyle(document.body).backgroundColor,"
-            "document.getElementById('risk').layout.paper_bgcolor]"
+            "document.getElementById('risk')._fullLayout.paper_bgcolor]"
         )
 
     button, light = page.find_element(By.ID, "theme"), background()

@@ -25,15 +25,8 @@ from coop_cmp.runs.notes import notes
 from coop_cmp.runs.stored import StoredRun
 
 Images = Callable[[StoredRun], Mapping[int, str]]
-SCRIPTS = (
-    "tools.js",
-    "table.js",
-    "charts.js",
-    "curves.js",
-    "pictures.js",
-    "detail.js",
-    "page.js",
-)
+PARTS = ("tools", "table", "charts", "curves", "pictures", "detail", "page")
+SCRIPTS = [f"{name}.js" for name in PARTS]
 
 
 def build(

@@ -16,22 +16,19 @@ const cssColour = (name) =>
   getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 function themed(layout) {
-  const line = cssColour("--line");
-  const look = { gridcolor: line, zerolinecolor: line, linecolor: cssColour("--soft") };
-  const axes = Object.entries(layout)
-    .filter(([key]) => /^[xy]axis\d?$/.test(key))
-    .map(([key, value]) => [key, { ...look, automargin: true, ...value }]);
-  return {
+  const [line, back] = [cssColour("--line"), cssColour("--back")];
+  const axes = { gridcolor: line, zerolinecolor: line, linecolor: cssColour("--soft"), automargin: true };
+  const look = {
     margin: { t: 10, r: 10, b: 55, l: 60 },
     showlegend: true,
-    paper_bgcolor: cssColour("--back"),
-    plot_bgcolor: cssColour("--back"),
+    paper_bgcolor: back,
+    plot_bgcolor: back,
     font: { color: cssColour("--text"), family: "system-ui, sans-serif" },
     hoverlabel: { align: "left" },
-    legend: { font: { size: 11 } },
-    ...layout,
-    ...Object.fromEntries(axes),
+    xaxis: axes,
+    yaxis: axes,
   };
+  return { ...layout, template: { layout: look } };
 }
 
 /* Draw a chart, and keep what it takes to draw it again and to save its data; without traces say why. */
@@ -59,8 +56,9 @@ function redraw() {
     if (traces.length) Plotly.react(byId(id), traces, themed(layout));
 }
 
-/* Error bars from low and high ends; none where there is no interval. */
-function bars(values, metric) {
+/* Error bars of rows from low and high ends; none where there is no interval. */
+function bars(rows, metric) {
+  const values = rows.map((row) => row.values[metric]);
   const length = (from, to) => (from === null || to === null ? 0 : scale(metric) * (to - from));
   return {
     type: "data",
@@ -82,10 +80,9 @@ function drawOverview(indices) {
   const groups = grouped(indices, (index) => page.rows[index].title);
   const traces = [...groups].map(([title, members]) => {
     const rows = members.map((index) => page.rows[index]);
-    const values = (metric) => rows.map((row) => row.values[metric]);
-    const means = (metric) => values(metric).map(([mean]) => scale(metric) * mean);
+    const means = (metric) => rows.map((row) => meanOf(row, metric));
     const text = (row) =>
-      [row.title, setting(row), valueText(row, "accuracy"), valueText(row, "ece")].map(plain);
+      [row.title, row.setting, valueText(row, "accuracy"), valueText(row, "ece")].map(plain);
     return {
       type: "scatter",
       mode: "markers",
@@ -93,8 +90,8 @@ function drawOverview(indices) {
       customdata: members,
       x: means("accuracy"),
       y: means("ece"),
-      error_x: bars(values("accuracy"), "accuracy"),
-      error_y: bars(values("ece"), "ece"),
+      error_x: bars(rows, "accuracy"),
+      error_y: bars(rows, "ece"),
       text: rows.map((row) => text(row).join("<br>")),
       hoverinfo: "text",
       marker: { size: 10, color: colour(rows[0]), symbol: symbol(rows[0]), opacity: 0.9 },
@@ -108,11 +105,11 @@ function drawOverview(indices) {
     {
       xaxis: axis("accuracy (%)", { range: around("accuracy", indices) }),
       yaxis: axis("ECE (%)", { range: [0, around("ece", indices)[1]] }),
-      ...(narrow.matches ? { legend: BELOW } : {}), // else it would lie on the points
+      legend: narrow.matches ? BELOW : { font: { size: 11 } }, // else it would lie on the points
     },
     [
       ["method", "setting", ...heads],
-      ...indices.map((i) => page.rows[i]).map((row) => [row.title, setting(row), ...ends(row.values)]),
+      ...indices.map((i) => page.rows[i]).map((row) => [row.title, row.setting, ...ends(row.values)]),
     ],
     indices.length ? bestWords(indices) : "No row passes the filters.",
   );

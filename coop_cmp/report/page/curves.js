@@ -18,11 +18,11 @@ function drawCurve(id, over, indices) {
     over === "lambda"
       ? members.flatMap((row) => (row.baseline === null ? [] : [page.rows[row.baseline]]))
       : rows.filter((row) => row.shots === null);
-  const several = new Set(members.map(setting)).size > levels(members, "shots").length;
+  const several = new Set(members.map((row) => row.setting)).size > levels(members, "shots").length;
   const named = (row) => {
     const name = over === "lambda" ? row.title.replace(/, λ = .*$/, "") : row.title;
     const told = several || (over === "lambda" && telling.includes("shots"));
-    return plain(told ? `${name}, ${over === "shots" ? row.dataset : setting(row)}` : name);
+    return plain(told ? `${name}, ${over === "shots" ? row.dataset : row.setting}` : name);
   };
   const look = ([row]) => `${colour(row)} ${symbol(row)}`;
   const alike = grouped(families, look);
@@ -38,16 +38,13 @@ function drawCurve(id, over, indices) {
       name: named(points[0]),
       x: points.map((row) => String(level(row))),
       y: points.map((row) => meanOf(row, metric)),
-      error_y: bars(
-        points.map((row) => row.values[metric]),
-        metric,
-      ),
+      error_y: bars(points, metric),
       line: { color: colour(points[0]), dash: dash(family), width: 1.6 },
       marker: { symbol: symbol(points[0]), size: 7 },
       hoverinfo: "text",
       text: points.map(
         (row) =>
-          `${plain(row.title)}<br>${plain(setting(row))}<br>${valueText(row, metric)}, ${row.seeds.length} seeds`,
+          `${plain(row.title)}<br>${plain(row.setting)}<br>${valueText(row, metric)}, ${row.seeds.length} seeds`,
       ),
     };
   });
@@ -75,9 +72,7 @@ function drawCurve(id, over, indices) {
     },
     [
       ["method", "setting", over, metric, "low", "high", "deviation", "seeds"],
-      ...members.map((row) => [
-        ...[row.title, setting(row), level(row), ...row.values[metric], row.seeds.length],
-      ]),
+      ...members.map((row) => [row.title, row.setting, level(row), ...row.values[metric], row.seeds.length]),
     ],
     traces.length
       ? `${families.length} curves over ${ticks.join(", ")}.`
@@ -100,22 +95,14 @@ function drawHalves(indices) {
     name,
     x: names,
     y: rows.map((row) => meanOf(row, metric)),
-    error_y: bars(
-      rows.map((row) => row.values[metric]),
-      metric,
-    ),
+    error_y: bars(rows, metric),
     marker: { color },
     hoverinfo: "text",
     hovertext: rows.map((row) => `${plain(row.title)}, ${name}<br>${valueText(row, metric)}`),
   });
   const means = pairs.map((pair) => harmonic(...pair.map((row) => row.values.accuracy[0])));
-  const traces = ["base", "new"].map((name, k) =>
-    half(
-      name,
-      pairs.map((pair) => pair[k]),
-      COLOURS[4 * k],
-    ),
-  );
+  const members = (k) => pairs.map((pair) => pair[k]);
+  const traces = ["base", "new"].map((name, k) => half(name, members(k), COLOURS[4 * k]));
   if (metric === "accuracy")
     traces.push({
       type: "bar",
@@ -135,9 +122,7 @@ function drawHalves(indices) {
     },
     [
       ["method", "setting", `base ${metric}`, `new ${metric}`, "harmonic mean of accuracies"],
-      ...pairs.map(([base, other], k) => [
-        ...[base.title, setting(base), base.values[metric][0], other.values[metric][0], means[k]],
-      ]),
+      ...pairs.map(([base, other], k) => [base.title, base.setting, base.values[metric][0], other.values[metric][0], means[k]]),
     ],
     pairs.length
       ? `${pairs.length} methods on both halves of the classes.`

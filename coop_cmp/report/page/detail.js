@@ -26,7 +26,7 @@ async function choose(index, scroll) {
   tell("detail-problem", [current.problem, ...row.problems].filter(Boolean).join("; "));
   const seeds = row.seeds.length ? `seeds ${row.seeds.join(", ")}` : "no seeds";
   const values = METRICS.map((metric) => valueText(row, metric)).join(", ");
-  tell("detail-words", `${setting(row)}; ${seeds}. ${values}.`);
+  tell("detail-words", `${row.setting}; ${seeds}. ${values}.`);
   drawRecords();
   drawTraining();
   drawMistakes();

@@ -118,7 +118,7 @@ def thumbnail(file: str) -> str:
 def temperatures(runs: Sequence[StoredRun]) -> dict[str, Any]:
     """Bins pooled over runs, and ECE and NLL as means over runs, at each of ``TEMPERATURES``."""
     by_run = [at_temperatures(run.predictions, TEMPERATURES) for run in runs]
-    levels = [[cooled[k] for cooled in by_run] for k in range(len(TEMPERATURES))]
+    levels = zip(*by_run, strict=True)
     return {"temperature": [round(t, 4) for t in TEMPERATURES], **_summed(levels, runs[0].bins)}
 
 

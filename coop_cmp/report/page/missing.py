@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +12,6 @@ from coop_cmp.runs.identity import RUN_FILE, read_command
 from coop_cmp.runs.records import RESULTS_FILE
 
 LOGS = ("sweep.log", "log.txt")
-LOG_END = 4096
 
 
 def find_missing(
@@ -42,10 +40,8 @@ def find_missing(
 
 def unfinished(output: Path) -> Iterator[str]:
     """Yield directories that a run has claimed and left without results."""
-    for folder, subfolders, files in os.walk(output):
-        subfolders.sort()
-        if RUN_FILE in files and RESULTS_FILE not in files:
-            yield folder
+    folders = sorted(path.parent for path in output.rglob(RUN_FILE))
+    yield from (str(folder) for folder in folders if not (folder / RESULTS_FILE).exists())
 
 
 def last_words(folder: str) -> str:
@@ -53,9 +49,7 @@ def last_words(folder: str) -> str:
     for name in LOGS:
         path = Path(folder, name)
         if path.is_file():
-            with open(path, "rb") as file:
-                file.seek(max(0, path.stat().st_size - LOG_END))
-                lines = file.read().decode(errors="replace").split("\n")
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
             return next((line.strip() for line in reversed(lines) if line.strip()), "")[:300]
     return "it left no log"
 

@@ -12,7 +12,7 @@ function filters() {
 
 /* Data sets are found by both of their names: DescribableTextures and, as in its folder, dtd. */
 const searched = (text) => text.toLowerCase().replaceAll(/[_-]/g, "");
-const haystacks = page.rows.map((row) => searched(`${row.title} ${row.trainer} ${setting(row)} ${row.place}`));
+const haystacks = page.rows.map((row) => searched(`${row.title} ${row.trainer} ${row.setting} ${row.place}`));
 const preset = {};
 
 /* The rows that pass the filters; what needs no shots passes any number of shots. A search

@@ -19,7 +19,6 @@ from coop_cmp.runs.pairs import Baselines
 from coop_cmp.runs.stored import StoredRun
 
 NAMES = tuple(name for name in LABELS if name != "seed")
-PLAIN = Comparer(intervals=False)
 
 
 @dataclass
@@ -48,6 +47,7 @@ class Row:
         return {
             **{name: self.group.row[name] for name in NAMES},
             "title": self.group.title,
+            "setting": ", ".join(self.group.setting[:-1]),
             "place": "/".join(self.group.runs[0].folder.parts[-4:-1]),
             "style": self.style,
             "seeds": self.group.seeds,
@@ -78,18 +78,14 @@ class Row:
         for metric in (metric.name for metric in shown_in("table")):
             rows = _known(self.group.rows, metric)
             both = [(b, a) for b, a in pairs if b[metric] is not None and a[metric] is not None]
-            self.values[metric] = PLAIN.value(rows, metric) if rows else Difference(math.nan)
-            self._change(PLAIN, both, metric)
             try:
-                if rows and comparer.intervals:
-                    self.values[metric] = comparer.value(rows, metric)
-                    self._change(comparer, both, metric)
+                for one in (Comparer(intervals=False), comparer):
+                    known = one.value(rows, metric) if rows else Difference(math.nan)
+                    self.values[metric] = known
+                    if change := one.compare(both, metric):
+                        self.changes[metric] = change
             except UserError as error:
                 self.problems = list(dict.fromkeys([*self.problems, f"no interval: {error}"]))
-
-    def _change(self, comparer: Comparer, pairs: Sequence[tuple[Any, Any]], metric: str) -> None:
-        if found := comparer.compare(pairs, metric):
-            self.changes[metric] = found
 
 
 def _finite(value: float) -> float | None:

@@ -37,16 +37,6 @@ function shown(metric, value, signed = false) {
 const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
 const detail = (value) => (value === null || value === "" ? "-" : String(value));
 
-/* The setting of a row in words, without what its title says. */
-function setting(row) {
-  const from = row.trained_on === row.dataset ? null : `from ${row.trained_on}`;
-  const shots = row.shots === null ? null : row.shots === 1 ? "1 shot" : `${row.shots} shots`;
-  const parts = [row.dataset, from, row.backbone, shots];
-  if (row.classes !== "all") parts.push(`${row.classes} classes`);
-  if (row.split !== "test") parts.push(row.split);
-  return parts.filter((part) => part !== null).join(", ");
-}
-
 /* Whether a change is significant, and which way: 1 better, -1 worse, 0 neither. */
 function verdict(metric, change, together) {
   const p = change[together ? 4 : 3];
