@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     telling = [name for name in LABELS if frame[name].nunique(dropna=False) > 1]
     shown = frame[[*telling, *(metric.name for metric in shown_in("table"))]]
     print(tabulate(shown.values.tolist(), list(shown), tablefmt="github", floatfmt=".4f"))
-    for note in notes(frame):
+    for note in notes(frame["notes"]):
         print(f"Note: {note}")
     print(f"{len(frame)} runs; --csv has every setting, metric and circumstance.")
     return 0

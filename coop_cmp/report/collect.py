@@ -77,7 +77,7 @@ class Collector:
         frame = project.frame(runs)
         self._reasons: dict[str, str] = frame.attrs["reasons"]
         used = [c for c in frame if c.startswith("TEST.") or not is_setting(c)]
-        self._notes = frame.reindex(columns=["notes"])
+        self._notes = frame["notes"] if len(frame) else {}
         found = {row["directory"]: row for row in frame[used].to_dict("records")}
         self._rows = {run: found[place] for run, place in self._places.items() if place in found}
 
@@ -95,7 +95,7 @@ class Collector:
             for cell, change in zip(family, corrected(family.values()), strict=True):
                 values[cell] = replace(values[cell], change=change)
         places = [self._places[run] for run in table.runs()]
-        told = map(str, notes(self._notes[self._notes.index.isin(places)]))
+        told = map(str, notes({p: self._notes[p] for p in places if p in self._notes}))
         reasons = [self._reasons[place] for place in places if place in self._reasons]
         mixed = mixed_weights(self._rows[run] for run in table.runs() if run in self._rows)
         return values, list(dict.fromkeys([*reasons, *problems, *mixed, *told]))

@@ -107,7 +107,7 @@ def summary(frame: pd.DataFrame) -> str:
     header += [find_metric(name).heading for name in [*metrics, *trained]]
     table = tabulate(lines, header, tablefmt="github", disable_numparse=True)
     legend = f"{LEGEND} {FIT_LEGEND}" if trained else LEGEND
-    return "\n".join([table, legend, *(f"Note: {note}" for note in notes(frame))])
+    return "\n".join([table, legend, *(f"Note: {note}" for note in notes(frame["notes"]))])
 
 
 _DETAILS = {

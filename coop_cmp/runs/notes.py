@@ -6,7 +6,7 @@ more than 20 points below the median of the other seeds, or below zero-shot CLIP
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -31,11 +31,11 @@ class Note:
         return f"{self.text} ({where})"
 
 
-def notes(frame: pd.DataFrame) -> list[Note]:
-    """Return the notes on the runs of a frame, or of some of its rows, those of most runs first."""
+def notes(texts: pd.Series | Mapping[str, str]) -> list[Note]:
+    """Return the notes in a frame's column ``notes``, or in a part, those of most runs first."""
     found: dict[str, list[str]] = {}
-    for name, texts in frame["notes"].items():
-        for text in filter(None, texts.split("; ")):
+    for name, joined in texts.items():
+        for text in filter(None, joined.split("; ")):
             found.setdefault(text, []).append(str(name))
     made = [Note(text, tuple(runs)) for text, runs in found.items()]
     return sorted(made, key=lambda note: -len(note.runs))

@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from coop_cmp.report.page.records import records
+from coop_cmp.report.page.rows import rows_of
 from coop_cmp.report.summary import summary
 from coop_cmp.runs import load
+from coop_cmp.runs.frame import find_runs
 from coop_cmp.runs.notes import BELOW_ZERO_SHOT, COLLAPSED, Note, notes
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.records import write_results
@@ -30,7 +33,7 @@ def finished(project: Project, run: Run, accuracy: float, *stored: str, **fields
 def test_notes_of_several_runs_are_one_with_a_count(project):
     names = [finished(project, replace(COOP, seed=s), 0.8, SHORT, "once; or so") for s in (1, 2)]
     finished(project, replace(COOP, seed=3), 0.8)
-    assert notes(load(project.output)) == [
+    assert notes(load(project.output)["notes"]) == [
         Note(SHORT, tuple(names)),
         Note("once, or so", tuple(names)),
     ]
@@ -53,15 +56,22 @@ def test_a_run_that_collapsed_is_told(project, accuracies, zero_shot, expected):
         finished(project, replace(COOP, seed=seed), accuracy)
     if zero_shot:
         finished(project, ZERO_SHOT, zero_shot)
-    told = [(note.text, name) for note in notes(load(project.output)) for name in note.runs]
+    told = [
+        (note.text, name) for note in notes(load(project.output)["notes"]) for name in note.runs
+    ]
     places = {seed: str(replace(COOP, seed=seed)) for seed in (1, 2, 3)}
     assert told == [(text, places[seed]) for text, seed in expected]
+    rows = rows_of(find_runs(project.output)[0], intervals=False)
+    runs = [run for row in rows for run in records(row)["runs"] if row.group.row["trainable"]]
+    assert {run["seed"]: run["notes"] for run in runs if run["notes"]} == {
+        seed: "; ".join(text for text, other in expected if other == seed) for _, seed in expected
+    }
 
 
 def test_what_was_learned_elsewhere_need_not_beat_zero_shot_clip(project):
     finished(project, replace(COOP, dataset="digits_blur", source="digits"), 0.3)
     finished(project, replace(ZERO_SHOT, dataset="digits_blur"), 0.5)
-    assert notes(load(project.output)) == []
+    assert notes(load(project.output)["notes"]) == []
 
 
 def test_the_command_prints_notes(project, capsys):

@@ -20,7 +20,6 @@ from coop_cmp.report.page.details import pictures
 from coop_cmp.report.page.missing import find_missing
 from coop_cmp.report.page.records import mixtures, records, warnings
 from coop_cmp.report.page.rows import Row, rows_of
-from coop_cmp.runs.frame import make_frame
 from coop_cmp.runs.notes import notes
 from coop_cmp.runs.stored import StoredRun
 
@@ -55,7 +54,7 @@ def page_data(
     rows: Sequence[Row], missing: Sequence[Any], title: str, images: Images | None = None
 ) -> dict[str, Any]:
     """Everything the page shows; ready for JSON."""
-    mixed = mixtures(rows)
+    mixed, facts = mixtures(rows), [fact for row in rows for fact in row.group.rows]
     return {
         "title": title,
         "colours": COLOURS,
@@ -78,9 +77,7 @@ def page_data(
         ],
         "missing": missing,
         "warnings": warnings(rows),
-        "notes": [
-            str(note) for note in notes(make_frame(run for row in rows for run in row.group.runs))
-        ],
+        "notes": [str(note) for note in notes({f["directory"]: f["notes"] for f in facts})],
     }
 
 

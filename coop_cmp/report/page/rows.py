@@ -15,6 +15,7 @@ from coop_cmp.report.collect import fit_of
 from coop_cmp.report.groups import FREE_OVER, Group, grouped, styles
 from coop_cmp.runs.compare import Comparer, Difference, corrected
 from coop_cmp.runs.frame import LABELS
+from coop_cmp.runs.notes import add_notes
 from coop_cmp.runs.pairs import Baselines
 from coop_cmp.runs.stored import StoredRun
 
@@ -108,6 +109,7 @@ def rows_of(runs: Iterable[StoredRun], intervals: bool = True) -> list[Row]:
         intervals: Whether to resample the images, for which every image's outcome is read.
     """
     groups = grouped(runs)
+    add_notes([row for group in groups for row in group.rows])
     looks = styles(groups)
     rows = [Row(group, looks[group.title]) for group in groups]
     baselines = Baselines(run for group in groups for run in group.rows)
