@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from dassl.data.datasets import DATASET_REGISTRY
 from PIL import Image
 
 from coop_cmp.errors import UserError
 
-from .base import FewShotDataset
+from .base import FewShotDataset, Sizes
 from .sampling import subsample_classes
+from .shifts import Shift
 from .splits import Split, read_split, to_json
 
 
@@ -36,7 +38,8 @@ class DrawnDataset(FewShotDataset):
 
     image_dir = "images"
     split_file: ClassVar[str]
-    shift: staticmethod[[Image.Image, np.random.Generator], Image.Image] | None = None
+    sizes: ClassVar[Sizes]
+    shift: ClassVar[Shift | None] = None
 
     def __init__(self, cfg: Any) -> None:
         cfg = cfg.clone()
@@ -93,3 +96,17 @@ class DrawnDataset(FewShotDataset):
                 # Another run was first, which is as good; anything else is an error.
                 if not is_complete(folder, self.split_file):
                     raise
+
+
+def register_shifts(plain: type[DrawnDataset], **shifts: Shift) -> None:
+    """Register the test part of a data set under each shift, such as ``DigitsNoise``."""
+    test = plain.sizes.test
+    for name, shift in shifts.items():
+        own = {
+            "__doc__": f"The test part of {plain.__name__} under a shift.",
+            "dataset_dir": f"{plain.dataset_dir}_{name.lower()}",
+            "pictures_of": plain.dataset_dir,
+            "sizes": Sizes(plain.sizes.classes, test, 0, test),
+            "shift": staticmethod(shift),
+        }
+        DATASET_REGISTRY.register(type(f"{plain.__name__}{name}", (plain,), own))

@@ -11,7 +11,6 @@ import pytest
 
 from coop_cmp.datasets.sampling import (
     by_label,
-    few_shot,
     hold_out,
     split_by_class,
     subsample_classes,
@@ -63,26 +62,6 @@ def test_the_same_images_as_in_the_coop_codebase_are_drawn(
     assert short([image.impath for image in dataset.train_x]) == train
     assert short([image.impath for image in dataset.val]) == val
     assert len(dataset.test) == 3
-
-
-@pytest.mark.parametrize("shots", [1, 2, 4, 8, 16])
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_plain_version_of_dassls_sampling_agrees(shots: int, seed: int) -> None:
-    classes = [(label, f"class {label}") for label in (4, 0, 3, 1, 2)]
-    lists = [
-        [(f"{part}{y}_{i}.jpg", y, name) for y, name in classes for i in range(5 + 4 * y)]
-        for part in ("train", "val")
-    ]
-    random.seed(seed)
-    expected = []
-    for items, count in zip(lists, (shots, min(shots, 4)), strict=True):
-        kept = []
-        for label in (4, 0, 3, 1, 2):
-            group = [item for item in items if item[1] == label]
-            kept += random.sample(group, count) if len(group) >= count else group
-        expected.append(kept)
-    drawn = few_shot(Split(lists[0], lists[1], []), shots, seed)
-    assert [drawn.train, drawn.val] == expected
 
 
 def test_too_many_shots_keep_all_images_and_are_noted(root: Path) -> None:
