@@ -408,13 +408,6 @@ def test_a_pass_launches_as_many_kernels_for_many_lengths_of_names_as_for_one(ki
     assert counts[0] < 60 * (LAYERS + 1)
 
 
-@pytest.mark.parametrize("kind", ["shared", "naive"])
-@pytest.mark.parametrize("model", ["vit", "rn50", "openai"])
-def test_plain_towers_are_accepted(model, kind):
-    clip = LoadedCLIP(small_clip(model), tokenizer, model, "", "", (16, 16))
-    check_text_encoder(clip, TextEncoder(clip.model, kind))
-
-
 def test_a_tower_with_parts_that_the_encoder_does_not_know_is_refused():
     model = deepcopy(small_clip("vit"))
     attention = model.transformer.resblocks[1].attn

@@ -153,15 +153,6 @@ def test_a_bad_newest_checkpoint_is_skipped_for_the_one_before(
     assert f'Skipping: cannot load the checkpoint "{path}"' in capsys.readouterr().out
 
 
-def test_with_torn_files_only_the_run_starts_again(make_cfg, tmp_path) -> None:
-    whole = weights(run(make_cfg()))
-    for path in (tmp_path / "out/linear").glob("model*"):
-        path.write_bytes(path.read_bytes()[:-99])
-    again = run(make_cfg())
-    assert again.start_epoch == 0
-    assert torch.equal(whole, weights(again))
-
-
 def test_a_checkpoint_of_another_model_is_refused(make_cfg, tmp_path) -> None:
     run(make_cfg())
     path = tmp_path / "out/linear/model.pth.tar-4"
@@ -224,16 +215,3 @@ def test_an_explicit_resume_goes_on_in_another_directory(make_cfg, tmp_path) -> 
     assert torch.equal(weights(whole), weights(resumed))
     with pytest.raises(FileNotFoundError, match=r"RESUME: there is no whole checkpoint .*nowhere"):
         run(make_cfg("RESUME", str(tmp_path / "nowhere")))
-
-
-def test_every_scheduler_and_optimizer_resumes_exactly(make_cfg, tmp_path) -> None:
-    for i, options in enumerate(
-        [
-            ("OPTIM.NAME", "adam", "OPTIM.LR_SCHEDULER", "multi_step", "OPTIM.STEPSIZE", (1, 3)),
-            ("OPTIM.NAME", "rmsprop", "OPTIM.LR_SCHEDULER", "single_step", "OPTIM.STEPSIZE", (2,)),
-            ("OPTIM.NAME", "radam", "OPTIM.WARMUP_TYPE", "linear", "OPTIM.WARMUP_EPOCH", 3),
-        ]
-    ):
-        whole = run(make_cfg("OUTPUT_DIR", str(tmp_path / f"whole{i}"), *options))
-        cfg = make_cfg("OUTPUT_DIR", str(tmp_path / f"out{i}"), *options)
-        assert torch.equal(weights(whole), weights(interrupted_then_resumed(cfg, Stopping)))

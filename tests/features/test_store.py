@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import multiprocessing
 import os
@@ -207,23 +206,12 @@ def test_a_run_that_fails_does_not_let_two_others_compute(store, tmp_path):
     assert log.read_text() == "computed\n"
 
 
-def test_a_full_disk_costs_one_line_and_leaves_no_torn_file(store, monkeypatch, capsys):
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    assert torch.equal(store.fetch(DESCRIPTION, Computed()), FEATURES)
-    (line,) = capsys.readouterr().out.splitlines()
-    assert "No space left on device" in line
-    assert "going on without" in line
-    assert files(store) == []
-
-
 def test_a_folder_that_cannot_be_made_costs_one_line(tmp_path, capsys):
     (tmp_path / "file").write_text("in the way")
     store = FeatureStore(tmp_path / "file" / "store")
     assert torch.equal(store.fetch(DESCRIPTION, Computed()), FEATURES)
-    assert len(capsys.readouterr().out.splitlines()) == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "going on without" in line
 
 
 def test_a_failure_while_computing_is_shown_once_and_leaves_nothing(store):

@@ -85,12 +85,6 @@ def test_a_run_that_would_wait_encodes_later_epochs_instead(run, monkeypatch):
     assert (found == expected).all()
 
 
-def test_another_method_reads_the_same_views(run):
-    run("first", *SHARED)
-    _, said = run("second", *SHARED, "OPTIM.MAX_EPOCH", "1", trainer="CoCoOp")
-    assert "read epochs" in said
-
-
 @pytest.mark.parametrize("shared", ["True", "False"])
 def test_a_killed_run_goes_on_with_the_views_of_its_epoch(run, shared, monkeypatch):
     options = ("INPUT.SHARED_VIEWS", shared, "DATALOADER.NUM_WORKERS", "1")

@@ -142,3 +142,14 @@ def loss_and_gradients(trainer: Any) -> tuple[torch.Tensor, dict[str, torch.Tens
     named = {k: p for k, p in trainer.learner.named_parameters() if p.requires_grad}
     gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
     return loss, {k: g for k, g in zip(named, gradients, strict=True) if g is not None}
+
+
+def assert_loss_and_gradients(trainer: Any, expected: torch.Tensor) -> None:
+    """Compare the loss of the first batch, and all of its gradients, with what is expected."""
+    loss, gradients = loss_and_gradients(trainer)
+    torch.testing.assert_close(loss, expected.float())
+    weights = dict(trainer.learner.named_parameters())
+    plain = torch.autograd.grad(expected, list(weights.values()))
+    for name, gradient in zip(weights, plain, strict=True):
+        rounding = 1e-6 * max(1.0, float(gradient.abs().max()))
+        torch.testing.assert_close(gradients[name], gradient, rtol=1e-4, atol=rounding, msg=name)
