@@ -36,7 +36,7 @@ def pixels(impath: str) -> np.ndarray:
     return np.asarray(Image.open(impath)).astype(float)
 
 
-def test_the_three_parts_are_disjoint_stratified_and_hold_every_digit(root: Path) -> None:
+def test_the_three_parts_are_disjoint_stratified_and_hold_every_digit(root):
     data = build("Digits", root)
     parts = [[number(d.impath) for d in part] for part in (data.train_x, data.val, data.test)]
     assert [len(part) for part in parts] == [400, 200, 1197]
@@ -46,7 +46,7 @@ def test_the_three_parts_are_disjoint_stratified_and_hold_every_digit(root: Path
     assert data.classnames == NAMES
 
 
-def test_labels_and_pictures_are_those_of_scikit_learn(root: Path) -> None:
+def test_labels_and_pictures_are_those_of_scikit_learn(root):
     source = load_digits()
     data = build("Digits", root)
     for item in (*data.train_x, *data.val, *data.test):
@@ -60,7 +60,7 @@ def test_labels_and_pictures_are_those_of_scikit_learn(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SHIFTED)
-def test_a_shifted_set_has_the_test_pictures_in_the_same_order(root: Path, name: str) -> None:
+def test_a_shifted_set_has_the_test_pictures_in_the_same_order(root, name):
     plain, data = build("Digits", root).test, build(name, root, NUM_SHOTS=4)
     shifted = data.test
     assert [number(d.impath) for d in plain] == [number(d.impath) for d in shifted]
@@ -74,7 +74,7 @@ def test_a_shifted_set_has_the_test_pictures_in_the_same_order(root: Path, name:
     assert min(changes) > 2
 
 
-def test_each_shift_does_what_it_says(root: Path) -> None:
+def test_each_shift_does_what_it_says(root):
     tests = {name: build(name, root).test for name in ("Digits", *SHIFTED)}
     plain, noise, blur, _, invert = (pixels(test[5].impath) for test in tests.values())
     assert np.array_equal(invert, 255 - plain)
@@ -93,7 +93,7 @@ def rotation(picture: np.ndarray, turned: np.ndarray) -> int:
     return min(angles, key=lambda a: np.abs(np.asarray(image.rotate(a)) - turned).sum())
 
 
-def test_building_is_deterministic(root: Path, tmp_path: Path) -> None:
+def test_building_is_deterministic(root, tmp_path):
     build("DigitsNoise", tmp_path)
     files = sorted(Path(root, "digits_noise", "images").rglob("*.png"))
     assert len(files) == 1197
@@ -101,13 +101,13 @@ def test_building_is_deterministic(root: Path, tmp_path: Path) -> None:
         assert file.read_bytes() == (tmp_path / file.relative_to(root)).read_bytes()
 
 
-def test_a_second_construction_writes_nothing(root: Path) -> None:
+def test_a_second_construction_writes_nothing(root):
     before = {f: f.stat().st_mtime_ns for f in root.rglob("*")}
     build("Digits", root)
     assert {f: f.stat().st_mtime_ns for f in root.rglob("*")} == before
 
 
-def test_a_torn_folder_is_noticed_and_rebuilt(tmp_path: Path) -> None:
+def test_a_torn_folder_is_noticed_and_rebuilt(tmp_path):
     build("DigitsInvert", tmp_path)
     folder = tmp_path / "digits_invert"
     split, victim = folder / SPLIT_FILE, next((folder / "images" / "six").glob("*.png"))
@@ -128,9 +128,7 @@ def test_a_torn_folder_is_noticed_and_rebuilt(tmp_path: Path) -> None:
     assert [f.name for f in tmp_path.iterdir()] == ["digits_invert"]
 
 
-def test_a_run_that_finishes_first_is_as_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_finishes_first_is_as_good(tmp_path, monkeypatch):
     plain_draw, folder = Digits.draw, tmp_path / "digits_blur"
 
     def draw(self: Digits, path: str, label: int) -> tuple[Image.Image, np.random.Generator]:
@@ -146,7 +144,7 @@ def test_a_run_that_finishes_first_is_as_good(
     assert [f.name for f in tmp_path.iterdir()] == ["digits_blur"]
 
 
-def test_shots_and_base_classes_come_from_the_shared_rules(root: Path) -> None:
+def test_shots_and_base_classes_come_from_the_shared_rules(root):
     data = build("Digits", root, NUM_SHOTS=8, SUBSAMPLE_CLASSES="new")
     assert Counter(d.label for d in data.train_x) == dict.fromkeys(range(5), 8)
     assert Counter(d.label for d in data.val) == dict.fromkeys(range(5), 4)
@@ -155,9 +153,7 @@ def test_shots_and_base_classes_come_from_the_shared_rules(root: Path) -> None:
     assert {d.label for d in base.test} == set(range(5))
 
 
-def test_without_a_root_the_pictures_go_to_the_folder_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_root_the_pictures_go_to_the_folder_data(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = build("DigitsInvert", "")
     assert Path(data.test[0].impath).is_relative_to(tmp_path / "data" / "digits_invert")

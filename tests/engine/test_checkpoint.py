@@ -36,7 +36,7 @@ def cosine_with_warmup(model):
     return optimizer, build_lr_scheduler(optimizer, cfg)
 
 
-def test_a_checkpoint_comes_back_and_is_noted_under_its_name(tmp_path, capsys) -> None:
+def test_a_checkpoint_comes_back_and_is_noted_under_its_name(tmp_path, capsys):
     state = {"state_dict": OrderedDict({"module.w": torch.ones(2)}), "epoch": 3, "more": [1, "x"]}
     save_checkpoint(state, str(tmp_path / "net"), is_best=True)
     path = tmp_path / "net" / "model.pth.tar-3"
@@ -51,7 +51,7 @@ def test_a_checkpoint_comes_back_and_is_noted_under_its_name(tmp_path, capsys) -
     assert (tmp_path / "net" / "checkpoint").read_text() == "mine.pth\n"
 
 
-def test_a_checkpoint_that_is_not_there_or_not_named_is_refused(tmp_path) -> None:
+def test_a_checkpoint_that_is_not_there_or_not_named_is_refused(tmp_path):
     with pytest.raises(ValueError, match="File path is None"):
         load_checkpoint(None)  # type: ignore[arg-type]
     with pytest.raises(FileNotFoundError, match=r"none\.pth"):
@@ -59,7 +59,7 @@ def test_a_checkpoint_that_is_not_there_or_not_named_is_refused(tmp_path) -> Non
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.7, 0.99])
-def test_a_torn_checkpoint_is_refused_by_name_wherever_it_is_cut(tmp_path, share) -> None:
+def test_a_torn_checkpoint_is_refused_by_name_wherever_it_is_cut(tmp_path, share):
     save_checkpoint({"state_dict": {"w": torch.rand(99)}, "epoch": 1}, str(tmp_path))
     whole = (tmp_path / "model.pth.tar-1").read_bytes()
     (tmp_path / "torn").write_bytes(whole[: int(len(whole) * share)])
@@ -67,7 +67,7 @@ def test_a_torn_checkpoint_is_refused_by_name_wherever_it_is_cut(tmp_path, share
         load_checkpoint(str(tmp_path / "torn"))
 
 
-def test_nothing_in_a_checkpoint_is_executed(tmp_path, monkeypatch) -> None:
+def test_nothing_in_a_checkpoint_is_executed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"state_dict": {}, "epoch": 1, "optimizer": Bomb()}, "bomb.pth")
     (tmp_path / "plain.pkl").write_bytes(pickle.dumps(Bomb(), protocol=2))
@@ -77,13 +77,13 @@ def test_nothing_in_a_checkpoint_is_executed(tmp_path, monkeypatch) -> None:
     assert not (tmp_path / "exploded").exists()
 
 
-def test_a_directory_that_cannot_be_written_is_named(tmp_path) -> None:
+def test_a_directory_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match=r'cannot write the checkpoint ".*file.*--output-dir'):
         save_checkpoint({"state_dict": {}, "epoch": 1}, str(tmp_path / "file" / "net"))
 
 
-def test_a_full_disk_is_an_os_error_and_leaves_no_part_behind(tmp_path) -> None:
+def test_a_full_disk_is_an_os_error_and_leaves_no_part_behind(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20000, limits[1]))
@@ -96,7 +96,7 @@ def test_a_full_disk_is_an_os_error_and_leaves_no_part_behind(tmp_path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_resuming_a_single_model_restores_optimizer_and_schedule(tmp_path) -> None:
+def test_resuming_a_single_model_restores_optimizer_and_schedule(tmp_path):
     model = nn.Linear(2, 1)
     optimizer, scheduler = cosine_with_warmup(model)
     for _ in range(2):
@@ -121,9 +121,7 @@ def test_resuming_a_single_model_restores_optimizer_and_schedule(tmp_path) -> No
         resume_from_checkpoint(str(tmp_path), nn.Linear(3, 1))
 
 
-def test_a_checkpoint_of_upstream_with_live_objects_loads_and_its_schedule_goes_on(
-    tmp_path,
-) -> None:
+def test_a_checkpoint_of_upstream_with_live_objects_loads_and_its_schedule_goes_on(tmp_path):
     """Upstream's scheduler entry holds the main scheduler, and in it the optimizer, as objects."""
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.002, momentum=0.9)
@@ -159,9 +157,7 @@ def test_a_checkpoint_of_upstream_with_live_objects_loads_and_its_schedule_goes_
 
 @pytest.mark.parametrize("name", ["Adam", "AdamW", "RMSprop", "RAdam"])
 @pytest.mark.parametrize("schedule", ["StepLR", "MultiStepLR"])
-def test_upstream_checkpoints_of_every_optimizer_and_schedule_load(
-    tmp_path, name, schedule
-) -> None:
+def test_upstream_checkpoints_of_every_optimizer_and_schedule_load(tmp_path, name, schedule):
     model = nn.Linear(2, 1)
     optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.1)
     model(torch.ones(1, 2)).sum().backward()
@@ -173,7 +169,7 @@ def test_upstream_checkpoints_of_every_optimizer_and_schedule_load(
     assert vars(stub)["base_lrs"] == [0.1]
 
 
-def test_only_weights_of_the_same_name_and_size_are_taken(tmp_path, capsys) -> None:
+def test_only_weights_of_the_same_name_and_size_are_taken(tmp_path, capsys):
     source = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 5))
     torch.save({"state_dict": source.state_dict()}, tmp_path / "wrapped")
     parallel = {"module." + key: value for key, value in source.state_dict().items()}
