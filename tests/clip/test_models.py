@@ -23,12 +23,13 @@ from coop_cmp.errors import UserError
 from tests.clip.test_text import Library
 from tests.commands import command
 from tests.conftest import ROOT
+from tests.small_clip import vit
 
 MODELS = sorted(p.stem for p in Path(open_clip.__file__).parent.glob("model_configs/*.json"))
 NAMES = ["cat", "yorkshire_terrier", "golf ball", "ox"]
 TEXTS = ["a photo of a cat.", "an old yorkshire terrier", "ox"]
 VECTORS = 4
-VISION = {"image_size": 16, "patch_size": 8, "width": 32, "layers": 1, "head_width": 16}
+VISION = vit(16, 8, 32, 1, 16)
 # What a tokenizer of Hugging Face puts before and after a text, and its padding.
 AROUND: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {
     "SigLIP2": ((), (1,), 0),

@@ -72,12 +72,6 @@ def test_any_other_description_has_features_of_its_own(change, times, store):
     assert compute.times == len(files(store)) == times
 
 
-def other_shape(path: Path) -> None:
-    """The same bytes in another shape, under the right key."""
-    metadata = {"key": path.stem, "checksum": checksum(FEATURES)}
-    save_file({"features": FEATURES.view(4, 3)}, path, metadata)
-
-
 def of_another_key(path: Path) -> None:
     """A sound file that was made for something else and renamed."""
     other = FeatureStore(path.parent / "other")
@@ -102,11 +96,9 @@ def changed(change: Callable[[bytes], bytes]) -> Callable[[Path], int]:
 
 DAMAGES = {
     "truncated": changed(lambda content: content[:-5]),
-    "without data": changed(lambda content: content[:40]),
     "empty": changed(lambda content: b""),
     "one bit changed": changed(lambda content: content[:-1] + bytes([content[-1] ^ 1])),
     "garbage": changed(lambda content: b"not features at all" * 100),
-    "another shape": other_shape,
     "of another key": of_another_key,
     "of another program": of_another_program,
     "zero": with_right_sum(torch.zeros(3, 4)),
