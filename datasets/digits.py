@@ -14,9 +14,8 @@ from PIL import Image
 from coop_cmp.errors import UserError
 
 from .base import Sizes
-from .drawn import DrawnDataset, register_shifts
+from .drawn import DrawnDataset, blur, invert, noise, register_shifts, turn
 from .sampling import by_label
-from .shifts import blur, invert, noise, turn
 from .splits import Split
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")

@@ -1,22 +1,27 @@
-"""Data sets whose pictures are made on the spot: nothing is downloaded."""
+"""Data sets whose pictures are made on the spot: nothing is downloaded.
+
+Each has four shifted test sets, in the role that ImageNet's variants play.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from dassl.data.datasets import DATASET_REGISTRY
-from PIL import Image
+from PIL import Image, ImageFilter, ImageOps
 
 from coop_cmp.errors import UserError
 
 from .base import FewShotDataset, Sizes
 from .sampling import subsample_classes
-from .shifts import Shift
 from .splits import Split, read_split, to_json
+
+Shift = Callable[[Image.Image, np.random.Generator], Image.Image]
 
 
 def is_complete(folder: Path, split_file: str) -> bool:
@@ -110,3 +115,31 @@ def register_shifts(plain: type[DrawnDataset], **shifts: Shift) -> None:
             "shift": staticmethod(shift),
         }
         DATASET_REGISTRY.register(type(f"{plain.__name__}{name}", (plain,), own))
+
+
+def noise(deviation: float) -> Shift:
+    """Add Gaussian noise to every pixel, as a share of the range, and clip."""
+
+    def change(picture: Image.Image, rng: np.random.Generator) -> Image.Image:
+        size = (picture.height, picture.width)
+        noisy = np.asarray(picture) + rng.normal(0, deviation * 255, size)
+        return Image.fromarray(noisy.clip(0, 255).astype(np.uint8))
+
+    return change
+
+
+def blur(pixels: float) -> Shift:
+    """Blur with a Gaussian of this standard deviation."""
+    return lambda picture, _: picture.filter(ImageFilter.GaussianBlur(pixels))
+
+
+def turn(degrees: float) -> Shift:
+    """Turn by a random angle of up to so many degrees."""
+    return lambda picture, rng: picture.rotate(
+        rng.uniform(-degrees, degrees), Image.Resampling.BICUBIC
+    )
+
+
+def invert(picture: Image.Image, _: np.random.Generator) -> Image.Image:
+    """Swap dark and light."""
+    return ImageOps.invert(picture)

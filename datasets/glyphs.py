@@ -20,8 +20,7 @@ from PIL import Image, ImageDraw, ImageFont
 from coop_cmp.errors import UserError
 
 from .base import Sizes
-from .drawn import DrawnDataset, register_shifts
-from .shifts import blur, invert, noise, turn
+from .drawn import DrawnDataset, blur, invert, noise, register_shifts, turn
 from .signs import KINDS, SIGNS, sign_name
 from .splits import Split
 

@@ -13,8 +13,6 @@ from PIL import Image
 
 from coop_cmp.clip.prompts import template_of
 from coop_cmp.config.resolve import resolve
-from coop_cmp.datasets.base import FewShotDataset
-from coop_cmp.datasets.splits import Split
 from coop_cmp.errors import UserError
 from tests.conftest import ROOT
 from tests.datasets.trees import build, config, entries, write_images, write_split
@@ -105,19 +103,6 @@ def test_the_yaml_files_name_registered_data_sets():
     for path in CONFIGS.glob("*.yaml"):
         cfg = resolve(ROOT, {"--dataset-config-file": str(path)}, {}, {})
         assert cfg.DATASET.NAME in DATASET_REGISTRY.registered_names(), path
-
-
-def test_a_data_set_can_be_registered_from_outside(tmp_path):
-    @DATASET_REGISTRY.register(force=True)
-    class TwoColours(FewShotDataset):
-        dataset_dir = "colours"
-
-        def read(self, cfg: object) -> Split:
-            items = [("red.png", 0, "red"), ("blue.png", 1, "blue")]
-            return Split(items, [], items)
-
-    write_images(tmp_path / "colours", ["red.png", "blue.png"])
-    assert build("TwoColours", tmp_path, NUM_SHOTS=1).classnames == ["red", "blue"]
 
 
 def test_own_classes_that_read_the_same_in_a_prompt_are_refused(tmp_path):

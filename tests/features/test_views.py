@@ -106,11 +106,6 @@ def test_a_killed_run_goes_on_with_the_views_of_its_epoch(run, shared, monkeypat
     assert (resumed == whole).all()
 
 
-def test_a_method_that_changes_image_features_says_so_and_trains_on(run):
-    _, said = run("maple", *SHARED, "TRAINER.MAPLE.PROMPT_DEPTH", "2", trainer="MaPLe")
-    assert "Shared views: not for MaPLe, which changes image features" in said
-
-
 @pytest.mark.parametrize("options", [("INPUT.VIEW_SEED", "stream"), ("SEED", "-1")])
 def test_views_that_no_other_run_can_make_are_not_shared(run, options):
     assert "INPUT.SHARED_VIEWS needs views that every run can make again" in run(
