@@ -44,7 +44,7 @@ class DrawnDataset(FewShotDataset):
     image_dir = "images"
     split_file: ClassVar[str]
     sizes: ClassVar[Sizes]
-    shift: ClassVar[Shift | None] = None
+    shift: staticmethod[[Image.Image, np.random.Generator], Image.Image] | None = None
 
     def __init__(self, cfg: Any) -> None:
         cfg = cfg.clone()
