@@ -36,6 +36,13 @@ def cosine_with_warmup(model):
     return optimizer, build_lr_scheduler(optimizer, cfg)
 
 
+def train(model, epochs, *stepped):
+    for _ in range(epochs):
+        model(torch.ones(1, 2)).sum().backward()
+        for one in stepped:
+            one.step()
+
+
 def test_a_checkpoint_comes_back_and_is_noted_under_its_name(tmp_path, capsys):
     state = {"state_dict": OrderedDict({"module.w": torch.ones(2)}), "epoch": 3, "more": [1, "x"]}
     save_checkpoint(state, str(tmp_path / "net"), is_best=True)
@@ -99,10 +106,7 @@ def test_a_full_disk_is_an_os_error_and_leaves_no_part_behind(tmp_path):
 def test_resuming_a_single_model_restores_optimizer_and_schedule(tmp_path):
     model = nn.Linear(2, 1)
     optimizer, scheduler = cosine_with_warmup(model)
-    for _ in range(2):
-        model(torch.ones(1, 2)).sum().backward()
-        optimizer.step()
-        scheduler.step()
+    train(model, 2, optimizer, scheduler)
     state = {
         "state_dict": model.state_dict(),
         "epoch": 2,
@@ -114,8 +118,8 @@ def test_resuming_a_single_model_restores_optimizer_and_schedule(tmp_path):
     optimizer_2, scheduler_2 = cosine_with_warmup(other)
     assert resume_from_checkpoint(str(tmp_path), other, optimizer_2, scheduler_2) == 2
     assert torch.equal(model.weight, other.weight)
-    for step in (optimizer.step, scheduler.step, optimizer_2.step, scheduler_2.step):
-        step()
+    train(model, 1, optimizer, scheduler)
+    train(other, 1, optimizer_2, scheduler_2)
     assert optimizer.param_groups[0]["lr"] == optimizer_2.param_groups[0]["lr"]
     with pytest.raises(OSError, match="does not fit this model"):
         resume_from_checkpoint(str(tmp_path), nn.Linear(3, 1))
@@ -126,10 +130,7 @@ def test_a_checkpoint_of_upstream_with_live_objects_loads_and_its_schedule_goes_
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.002, momentum=0.9)
     successor = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 6.0)
-    for _ in range(3):
-        model(torch.ones(1, 2)).sum().backward()
-        optimizer.step()
-        successor.step()
+    train(model, 3, optimizer, successor)
     # One epoch of warm-up before these three.
     fields = {"last_epoch": 1, "_step_count": 2, "base_lrs": [0.002], "warmup_epoch": 1}
     state = {
@@ -160,8 +161,7 @@ def test_a_checkpoint_of_upstream_with_live_objects_loads_and_its_schedule_goes_
 def test_upstream_checkpoints_of_every_optimizer_and_schedule_load(tmp_path, name, schedule):
     model = nn.Linear(2, 1)
     optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.1)
-    model(torch.ones(1, 2)).sum().backward()
-    optimizer.step()
+    train(model, 1, optimizer)
     argument = [1, 2] if schedule == "MultiStepLR" else 2
     scheduler = getattr(torch.optim.lr_scheduler, schedule)(optimizer, argument)
     torch.save({"scheduler": {"successor": scheduler}}, tmp_path / "old")
