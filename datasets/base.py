@@ -13,7 +13,7 @@ from dassl.data.datasets import DatasetBase, Datum
 
 from coop_cmp.errors import UserError
 
-from .files import list_folders, list_images, store
+from .files import list_folders, list_items, store
 from .sampling import (
     by_label,
     few_shot,
@@ -216,16 +216,12 @@ def split_folders(
     image_dir: str, folders: Sequence[str], cache_dir: str, renamed: Mapping[str, str]
 ) -> Split:
     """Split each class folder into 50 % training, 20 % validation and 30 % test images."""
-    listed = list_images(image_dir, folders, cache_dir)
-    for folder, names in listed.items():
-        if len(names) < FEWEST:
+    names = [renamed.get(folder, folder) for folder in folders]
+    (items,) = list_items(image_dir, [folders], names, cache_dir)
+    for label, images in by_label(items).items():
+        if len(images) < FEWEST:
             raise UserError(
-                f"{os.path.join(image_dir, folder)}: only {len(names)} images, too few for a split "
-                "into training, validation and test images; see docs/datasets.md"
+                f"{os.path.join(image_dir, folders[label])}: only {len(images)} images, too few "
+                "for a split into training, validation and test images; see docs/datasets.md"
             )
-    items = [
-        (f"{folder}/{name}", label, renamed.get(folder, folder))
-        for label, (folder, names) in enumerate(listed.items())
-        for name in names
-    ]
     return split_by_class(items, 0.5, 0.2)

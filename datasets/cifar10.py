@@ -7,7 +7,7 @@ from typing import Any
 from dassl.data.datasets import DATASET_REGISTRY
 
 from .base import FewShotDataset, Sizes
-from .files import list_images
+from .files import list_items
 from .sampling import split_by_class
 from .splits import Split
 
@@ -26,10 +26,6 @@ class CIFAR10FewShot(FewShotDataset):
 
     def read(self, cfg: Any) -> Split:
         """List ``train/<class>`` and ``test/<class>``."""
-        folders = [f"{part}/{name}" for part in ("train", "test") for name in NAMES]
-        files = list_images(self.image_dir, folders, self.dataset_dir)
-        train, test = (
-            [(f"{part}/{n}/{f}", y, n) for y, n in enumerate(NAMES) for f in files[f"{part}/{n}"]]
-            for part in ("train", "test")
-        )
+        parts = [[f"{part}/{name}" for name in NAMES] for part in ("train", "test")]
+        train, test = list_items(self.image_dir, parts, NAMES, self.dataset_dir)
         return split_by_class(train, 0.8, 0.2)._replace(test=test)

@@ -14,9 +14,8 @@ from PIL import Image
 from coop_cmp.errors import UserError
 
 from .base import Sizes
-from .drawn import DrawnDataset
+from .drawn import DrawnDataset, blur, invert, noise, register_shifts, turn
 from .sampling import by_label
-from .shifts import blur, invert, noise, turn
 from .splits import Split
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -70,40 +69,4 @@ class Digits(DrawnDataset):
         return self.pictures[number], np.random.default_rng([PARTS_SEED, number])
 
 
-class ShiftedDigits(Digits):
-    """The test part of Digits under a shift."""
-
-    sizes = Sizes(10, 1197, 0, 1197)
-    pictures_of = "digits"
-
-
-@DATASET_REGISTRY.register()
-class DigitsNoise(ShiftedDigits):
-    """Digits with Gaussian noise on every pixel."""
-
-    dataset_dir = "digits_noise"
-    shift = staticmethod(noise(0.4))
-
-
-@DATASET_REGISTRY.register()
-class DigitsBlur(ShiftedDigits):
-    """Digits out of focus."""
-
-    dataset_dir = "digits_blur"
-    shift = staticmethod(blur(3))
-
-
-@DATASET_REGISTRY.register()
-class DigitsRotate(ShiftedDigits):
-    """Digits turned to either side."""
-
-    dataset_dir = "digits_rotate"
-    shift = staticmethod(turn(45))
-
-
-@DATASET_REGISTRY.register()
-class DigitsInvert(ShiftedDigits):
-    """Digits dark on light."""
-
-    dataset_dir = "digits_invert"
-    shift = staticmethod(invert)
+register_shifts(Digits, Noise=noise(0.4), Blur=blur(3), Rotate=turn(45), Invert=invert)

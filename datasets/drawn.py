@@ -1,20 +1,27 @@
-"""Data sets whose pictures are made on the spot: nothing is downloaded."""
+"""Data sets whose pictures are made on the spot: nothing is downloaded.
+
+Each has four shifted test sets, in the role that ImageNet's variants play.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from PIL import Image
+from dassl.data.datasets import DATASET_REGISTRY
+from PIL import Image, ImageFilter, ImageOps
 
 from coop_cmp.errors import UserError
 
-from .base import FewShotDataset
+from .base import FewShotDataset, Sizes
 from .sampling import subsample_classes
 from .splits import Split, read_split, to_json
+
+Shift = Callable[[Image.Image, np.random.Generator], Image.Image]
 
 
 def is_complete(folder: Path, split_file: str) -> bool:
@@ -36,6 +43,7 @@ class DrawnDataset(FewShotDataset):
 
     image_dir = "images"
     split_file: ClassVar[str]
+    sizes: ClassVar[Sizes]
     shift: staticmethod[[Image.Image, np.random.Generator], Image.Image] | None = None
 
     def __init__(self, cfg: Any) -> None:
@@ -93,3 +101,45 @@ class DrawnDataset(FewShotDataset):
                 # Another run was first, which is as good; anything else is an error.
                 if not is_complete(folder, self.split_file):
                     raise
+
+
+def register_shifts(plain: type[DrawnDataset], **shifts: Shift) -> None:
+    """Register the test part of a data set under each shift, such as ``DigitsNoise``."""
+    test = plain.sizes.test
+    for name, shift in shifts.items():
+        own = {
+            "__doc__": f"The test part of {plain.__name__} under a shift.",
+            "dataset_dir": f"{plain.dataset_dir}_{name.lower()}",
+            "pictures_of": plain.dataset_dir,
+            "sizes": Sizes(plain.sizes.classes, test, 0, test),
+            "shift": staticmethod(shift),
+        }
+        DATASET_REGISTRY.register(type(f"{plain.__name__}{name}", (plain,), own))
+
+
+def noise(deviation: float) -> Shift:
+    """Add Gaussian noise to every pixel, as a share of the range, and clip."""
+
+    def change(picture: Image.Image, rng: np.random.Generator) -> Image.Image:
+        size = (picture.height, picture.width)
+        noisy = np.asarray(picture) + rng.normal(0, deviation * 255, size)
+        return Image.fromarray(noisy.clip(0, 255).astype(np.uint8))
+
+    return change
+
+
+def blur(pixels: float) -> Shift:
+    """Blur with a Gaussian of this standard deviation."""
+    return lambda picture, _: picture.filter(ImageFilter.GaussianBlur(pixels))
+
+
+def turn(degrees: float) -> Shift:
+    """Turn by a random angle of up to so many degrees."""
+    return lambda picture, rng: picture.rotate(
+        rng.uniform(-degrees, degrees), Image.Resampling.BICUBIC
+    )
+
+
+def invert(picture: Image.Image, _: np.random.Generator) -> Image.Image:
+    """Swap dark and light."""
+    return ImageOps.invert(picture)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write, read_file
 
-from .splits import check_name, file_names
+from .splits import Item, check_name, file_names
 
 CACHE = "file_list.json"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
@@ -83,15 +83,30 @@ def list_images(
     return listed
 
 
+def list_items(
+    image_dir: str | os.PathLike[str],
+    parts: Sequence[Sequence[str]],
+    names: Sequence[str],
+    cache_dir: str | os.PathLike[str],
+) -> list[list[Item]]:
+    """List the images of each part, whose folders are those of the classes 0, 1, ... in order."""
+    files = list_images(image_dir, chain(*parts), cache_dir)
+    return [
+        [
+            (f"{folder}/{file}", label, names[label])
+            for label, folder in enumerate(folders)
+            for file in files[folder]
+        ]
+        for folders in parts
+    ]
+
+
 def _stamp(path: str) -> int:
     """The time at which a folder changed, in nanoseconds."""
     try:
-        status = os.stat(path)
+        return os.stat(os.path.join(path, "")).st_mtime_ns  # the slash is for folders alone
     except (FileNotFoundError, NotADirectoryError):
-        status = None
-    if status is None or not stat.S_ISDIR(status.st_mode):
-        raise UserError(f"no folder {path}; see docs/datasets.md for the layout")
-    return status.st_mtime_ns
+        raise UserError(f"no folder {path}; see docs/datasets.md for the layout") from None
 
 
 def _scan(path: str) -> str:

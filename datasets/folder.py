@@ -133,17 +133,14 @@ def read_folder(folder: str, new_split: bool) -> Split:
 
 def list_parts(folder: str) -> Split:
     """List the class folders in ``train/``, ``val/`` and ``test/``."""
-    classes = list_folders(Path(folder, "train"))
-    folders: dict[str, list[str]] = {"train": classes, "val": [], "test": []}
-    for part in ("val", "test"):
-        if Path(folder, part).is_dir():
-            folders[part] = list_folders(Path(folder, part))
-        strange = sorted(set(folders[part]) - set(classes))
-        if strange:
+    places = {part: Path(folder, part) for part in PARTS}
+    folders = {part: list_folders(p) if p.is_dir() else [] for part, p in places.items()}
+    label = {name: index for index, name in enumerate(folders["train"])}
+    for part, names in folders.items():
+        if strange := sorted(set(names) - set(label)):
             raise UserError(f"{folder}/{part}: no class {strange[0]!r} in train/")
     paths = [f"{part}/{name}" for part in PARTS for name in folders[part]]
     files = list_images(folder, paths, folder)
-    label = {name: index for index, name in enumerate(classes)}
     return Split(
         *(
             [

@@ -20,8 +20,7 @@ from PIL import Image, ImageDraw, ImageFont
 from coop_cmp.errors import UserError
 
 from .base import Sizes
-from .drawn import DrawnDataset
-from .shifts import blur, invert, noise, turn
+from .drawn import DrawnDataset, blur, invert, noise, register_shifts, turn
 from .signs import KINDS, SIGNS, sign_name
 from .splits import Split
 
@@ -135,40 +134,4 @@ class Glyphs(DrawnDataset):
         return draw_sign(CLASSES[label], rng), rng
 
 
-class ShiftedGlyphs(Glyphs):
-    """The test part of Glyphs under a shift."""
-
-    sizes = Sizes(100, 2000, 0, 2000)
-    pictures_of = "glyphs"
-
-
-@DATASET_REGISTRY.register()
-class GlyphsNoise(ShiftedGlyphs):
-    """Glyphs with Gaussian noise on every pixel."""
-
-    dataset_dir = "glyphs_noise"
-    shift = staticmethod(noise(0.2))
-
-
-@DATASET_REGISTRY.register()
-class GlyphsBlur(ShiftedGlyphs):
-    """Glyphs out of focus."""
-
-    dataset_dir = "glyphs_blur"
-    shift = staticmethod(blur(1.5))
-
-
-@DATASET_REGISTRY.register()
-class GlyphsRotate(ShiftedGlyphs):
-    """Glyphs turned to either side."""
-
-    dataset_dir = "glyphs_rotate"
-    shift = staticmethod(turn(30))
-
-
-@DATASET_REGISTRY.register()
-class GlyphsInvert(ShiftedGlyphs):
-    """Glyphs dark on light."""
-
-    dataset_dir = "glyphs_invert"
-    shift = staticmethod(invert)
+register_shifts(Glyphs, Noise=noise(0.2), Blur=blur(1.5), Rotate=turn(30), Invert=invert)

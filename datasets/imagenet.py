@@ -1,10 +1,9 @@
-"""ImageNet (Deng et al., 2009) and what its four shifted test sets have in common with it."""
+"""ImageNet (Deng et al., 2009) and three of its shifted test sets."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from dassl.data.datasets import DATASET_REGISTRY
 from coop_cmp.errors import UserError
 
 from .base import FewShotDataset, Sizes
-from .files import list_folders, list_images, read_lines
+from .files import list_folders, list_items, read_lines
 from .splits import Item, Split
 
 CLASSNAMES = "classnames.txt"
@@ -78,16 +77,8 @@ class WordNetDataset(FewShotDataset):
         self.imagenet_indices = [order[i] for i in ids]
         if len(ids) < len(classnames):
             self.notes.append(f"probabilities over the {len(ids)} classes of this set only")
-        files = list_images(self.image_dir, chain(*parts), self.dataset_dir)
         names = [classnames[i] for i in ids]
-        return [
-            [
-                (f"{folder}/{file}", label, names[label])
-                for label, folder in enumerate(folders)
-                for file in files[folder]
-            ]
-            for folders in parts
-        ]
+        return list_items(self.image_dir, parts, names, self.dataset_dir)
 
 
 @DATASET_REGISTRY.register()
@@ -131,3 +122,30 @@ class ShiftedTestSet(WordNetDataset):
                 f"tested on, got {cfg.DATASET.SUBSAMPLE_CLASSES!r}"
             )
         return split
+
+
+@DATASET_REGISTRY.register()
+class ImageNetA(ShiftedTestSet):
+    """Natural adversarial examples of 200 classes (Hendrycks et al., 2021)."""
+
+    dataset_dir = "imagenet-adversarial"
+    image_dir = "imagenet-a"
+    sizes = Sizes(200, 7500, 0, 7500)
+
+
+@DATASET_REGISTRY.register()
+class ImageNetR(ShiftedTestSet):
+    """Renditions (art, toys, ...) of 200 classes (Hendrycks et al., 2021)."""
+
+    dataset_dir = "imagenet-rendition"
+    image_dir = "imagenet-r"
+    sizes = Sizes(200, 30000, 0, 30000)
+
+
+@DATASET_REGISTRY.register()
+class ImageNetSketch(ShiftedTestSet):
+    """Sketches of all 1,000 classes (Wang et al., 2019)."""
+
+    dataset_dir = "imagenet-sketch"
+    image_dir = "images"
+    sizes = Sizes(1000, 50889, 0, 50889)

@@ -11,8 +11,9 @@ from typing import Any
 import open_clip
 import yaml
 from dassl.config import get_cfg_default
+from tabulate import tabulate
 
-from coop_cmp.clip.prompts import template_layout
+from coop_cmp.clip.prompts import clean, template_layout
 from coop_cmp.config import read
 from coop_cmp.config.resolve import extend_cfg, read_file
 from coop_cmp.errors import DataError, UserError
@@ -115,16 +116,11 @@ def read_names(path: Path, classes: list[str]) -> list[str]:
 
 def describe(config: Path, classes: list[str], names: list[str], template: str) -> str:
     """Return a line with folder, name and prompt for each class."""
-    rows = list(zip(classes, names or classes, strict=True))
-    wide = [max(map(len, column)) for column in zip(*rows, ("folder", "name"), strict=True)]
-    title = f"Data set {config.parent.name}: {len(rows)} classes"
-    lines = [f"{title}; names and prompt are in {config}"]
-    lines += [f"  {'folder':{wide[0]}}  {'name':{wide[1]}}  prompt"]
-    lines += [
-        f"  {folder:{wide[0]}}  {word:{wide[1]}}  {template.format(word.replace('_', ' '))}"
-        for folder, word in rows
-    ]
-    return "\n".join(lines)
+    pairs = zip(classes, names or classes, strict=True)
+    rows = [("", folder, name, template.format(clean(name))) for folder, name in pairs]
+    title = f"Data set {config.parent.name}: {len(rows)} classes; names and prompt are in {config}"
+    header = ("", "folder", "name", "prompt")
+    return f"{title}\n{tabulate(rows, header, tablefmt='plain', disable_numparse=True)}"
 
 
 def _read(config: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -10,17 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import open_clip
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
 
 import coop_cmp.trainers  # noqa: F401 - declares the methods
 from coop_cmp import cli
-from coop_cmp.clip import LoadedCLIP, add_models, load_clip
+from coop_cmp.clip import LoadedCLIP, load_clip
 from coop_cmp.config.preprocessing import CLIPS
 from coop_cmp.runs.project import Project
+from tests.small_clip import described, register, vit
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ("--dataset-config-file", str(ROOT / "configs/datasets/folder.yaml"))
@@ -39,23 +37,7 @@ LONG = (
     "test_docs_run.py",
     "cli/test_install.py",
 )
-TINY = {
-    "embed_dim": 32,
-    "vision_cfg": {
-        "image_size": 32,
-        "patch_size": 16,
-        "width": 64,
-        "layers": 2,
-        "head_width": 32,
-    },
-    "text_cfg": {
-        "context_length": 77,
-        "vocab_size": 49408,
-        "width": 32,
-        "heads": 2,
-        "layers": 3,
-    },
-}
+TINY = described(vit(32, 16, 64, 2, 32), layers=3)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -100,15 +82,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def tiny_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The path of TinyCLIP's random weights; its config is registered beside it."""
-    folder = tmp_path_factory.mktemp("models")
-    (folder / "TinyCLIP.json").write_text(json.dumps(TINY))
-    open_clip.add_model_config(folder / "TinyCLIP.json")
-    torch.manual_seed(0)
-    model = open_clip.create_model("TinyCLIP")
-    weights = folder / "TinyCLIP.safetensors"
-    save_file({name: value.contiguous() for name, value in model.state_dict().items()}, weights)
-    add_models(folder)
-    return weights
+    return register(tmp_path_factory.mktemp("models"), "TinyCLIP", TINY, seed=0)
 
 
 @pytest.fixture

@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import open_clip
 import torch
 from open_clip.model import CLIP
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from coop_cmp.clip import add_models
+
 WIDTH, HEADS, LAYERS, LENGTH, VOCABULARY = 32, 4, 3, 77, 49408
-VISION = {
-    "vit": {"image_size": 16, "patch_size": 8, "width": 32, "layers": 2, "head_width": 16},
-    "rn50": {"image_size": 32, "layers": [1, 1, 1, 1], "width": 8, "head_width": 16},
-}
-TEXT = {
-    "context_length": LENGTH,
-    "vocab_size": VOCABULARY,
-    "width": WIDTH,
-    "heads": HEADS,
-    "layers": LAYERS,
-}
+RESNET: dict[str, Any] = {"image_size": 32, "layers": [1] * 4, "width": 8, "head_width": 16}
+
+
+def vit(image: int, patch: int, width: int, layers: int, head: int) -> dict[str, Any]:
+    """Describe a vision transformer as open_clip does."""
+    size = {"image_size": image, "patch_size": patch, "width": width}
+    return {**size, "layers": layers, "head_width": head}
+
+
+def described(vision: dict[str, Any], heads: int = 2, layers: int = 2) -> dict[str, Any]:
+    """Describe a small CLIP model as open_clip does."""
+    words = {"context_length": LENGTH, "vocab_size": VOCABULARY}
+    text = {**words, "width": WIDTH, "heads": heads, "layers": layers}
+    return {"embed_dim": 32, "vision_cfg": vision, "text_cfg": text}
+
+
+def register(folder: Path, name: str, config: dict[str, Any], seed: int) -> Path:
+    """Make a described model known by name, and return its file of random weights."""
+    (folder / f"{name}.json").write_text(json.dumps(config))
+    open_clip.add_model_config(folder / f"{name}.json")
+    torch.manual_seed(seed)
+    state = open_clip.create_model(name).state_dict()
+    weights = folder / f"{name}.safetensors"
+    save_file({key: value.contiguous() for key, value in state.items()}, weights)
+    add_models(folder)
+    return weights
 
 
 class OpenAIBlock(nn.Module):
@@ -70,7 +90,9 @@ def small_clip(kind: str) -> Any:
     if kind == "openai":
         model: Any = OpenAICLIP(embed_dim=24)
     else:
-        model = CLIP(24, VISION[kind], TEXT, quick_gelu=True)
+        vision = vit(16, 8, 32, 2, 16) if kind == "vit" else RESNET
+        text = described(vision, HEADS, LAYERS)["text_cfg"]
+        model = CLIP(24, vision, text, quick_gelu=True)
     with torch.no_grad():
         # Larger than the usual initialisation, so that attention and context matter.
         for name, parameter in model.named_parameters():

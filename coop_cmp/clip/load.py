@@ -96,7 +96,7 @@ def load_clip(name: str, weights: str = "", precision: Precision = "fp32") -> Lo
         path = _download(name, stored, tag) if tag else _existing(name, key, stored)
     model = build(
         name,
-        precision="fp16" if precision == "fp16" else "fp32",
+        half=precision == "fp16",
         force_quick_gelu=bool(tag.get("quick_gelu")) if tag else name in OPENAI_NAMES,
     )
     _load_weights(name, model, read_state_dict(path), path)
@@ -129,18 +129,32 @@ def model_config(name: str) -> dict[str, Any]:
     return config
 
 
-def build(name: str, **arguments: Any) -> Any:
-    """Build a model with random weights; what it lacks for that is named."""
+def build(name: str, half: bool = False, **arguments: Any) -> Any:
+    """Build a model with random weights; what it lacks for that is named.
+
+    open_clip's ``fp16`` leaves out parts of text towers that it does not know, unless the image
+    tower is timm's; such a model is converted whole. Scale and bias of the logits stay in single
+    precision.
+    """
+    config = model_config(name)
+    apart = config.get("custom_text") or "hf_model_name" in config.get("text_cfg", {})
+    whole = apart and "timm_model_name" not in config["vision_cfg"]
+    precision = ("pure_fp16" if whole else "fp16") if half else "fp32"
     try:
         with _quiet():  # open_clip warns that the model is still random
-            return open_clip.create_model(
+            model = open_clip.create_model(
                 OPENAI_NAMES.get(name, name),
+                precision=precision,
                 load_weights=False,
                 pretrained_text=False,
                 **arguments,
             )
     except (OSError, RuntimeError, ImportError, ValueError) as error:
         raise UserError(f"{name} cannot be built: {first_line(error)}") from error
+    for value in (model.logit_scale, getattr(model, "logit_bias", None)):
+        if value is not None:
+            value.data = value.data.float()
+    return model
 
 
 def _tokenizer(name: str, key: str) -> Tokenizer:

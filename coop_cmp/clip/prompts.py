@@ -25,11 +25,10 @@ TEMPLATES = {
     "DescribableTextures": "{} texture.",
     "EuroSAT": "a centered satellite photo of {}.",
     "UCF101": "a photo of a person doing {}.",
-    "Digits": "a photo of the digit {}.",
-    "DigitsNoise": "a photo of the digit {}.",
-    "DigitsBlur": "a photo of the digit {}.",
-    "DigitsRotate": "a photo of the digit {}.",
-    "DigitsInvert": "a photo of the digit {}.",
+    **dict.fromkeys(
+        ("Digits", "DigitsNoise", "DigitsBlur", "DigitsRotate", "DigitsInvert"),
+        "a photo of the digit {}.",
+    ),
 }
 # The seven of CLIP's eighty ImageNet templates that its authors found to be enough.
 ENSEMBLE = (

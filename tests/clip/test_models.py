@@ -15,7 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from coop_cmp.clip import TextEncoder, context_layout, text_layout
+from coop_cmp.clip import (
+    LoadedCLIP,
+    TextEncoder,
+    check_text_encoder,
+    context_layout,
+    text_layout,
+)
 from coop_cmp.clip.load import build
 from coop_cmp.clip.prompts import words_by
 from coop_cmp.clip.tower import TextTower, planned_way
@@ -23,12 +29,13 @@ from coop_cmp.errors import UserError
 from tests.clip.test_text import Library
 from tests.commands import command
 from tests.conftest import ROOT
+from tests.small_clip import vit
 
 MODELS = sorted(p.stem for p in Path(open_clip.__file__).parent.glob("model_configs/*.json"))
 NAMES = ["cat", "yorkshire_terrier", "golf ball", "ox"]
 TEXTS = ["a photo of a cat.", "an old yorkshire terrier", "ox"]
 VECTORS = 4
-VISION = {"image_size": 16, "patch_size": 8, "width": 32, "layers": 1, "head_width": 16}
+VISION = vit(16, 8, 32, 1, 16)
 # What a tokenizer of Hugging Face puts before and after a text, and its padding.
 AROUND: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {
     "SigLIP2": ((), (1,), 0),
@@ -81,7 +88,7 @@ def first(table: dict[str, Any], name: str) -> Any:
     return next(value for part, value in table.items() if part in name)
 
 
-def cut(name: str, folder: Path) -> tuple[Any, Callable[[list[str]], Tensor]]:
+def cut(name: str, folder: Path, half: bool = False) -> tuple[Any, Callable[[list[str]], Tensor]]:
     """A model of which only the text tower's kind is left, and a tokenizer for it."""
     config = open_clip.get_model_config(name)
     text = config["text_cfg"]
@@ -107,7 +114,7 @@ def cut(name: str, folder: Path) -> tuple[Any, Callable[[list[str]], Tensor]]:
     path.write_text(json.dumps(config))
     open_clip.add_model_config(path)
     torch.manual_seed(0)
-    model = build(path.stem).eval().requires_grad_(False)
+    model = build(path.stem, half).eval().requires_grad_(False)
     for parameter in model.parameters():  # so that attention and context matter
         if parameter.dim() > 1:
             parameter.normal_(std=0.2)
@@ -158,6 +165,23 @@ def test_every_models_text_is_encoded_as_the_model_itself_does(name, tmp_path):
     mine, other = gradient(ours, context), gradient(theirs, context)
     assert other.norm() > 0
     assert (mine - other).norm() / other.norm() < 1e-4
+
+
+KINDS = ("ViT-B-16", "ViT-L-14-CLIPA", "coca_ViT-B-32", "roberta-ViT-B-32", "mt5-base-ViT-B-32")
+
+
+@pytest.mark.parametrize("name", [*KINDS, "nllb-clip-base", "EVA02-B-16", "ViT-B-16-SigLIP"])
+def test_every_kind_of_text_tower_works_in_half_precision(name, tmp_path):
+    if needs_transformers(name):
+        pytest.importorskip("transformers")
+    model, tokenizer = cut(name, tmp_path, half=True)
+    assert (TextTower(model).dtype, model.logit_scale.dtype) == (torch.float16, torch.float32)
+    encoder = TextEncoder(model)
+    check_text_encoder(LoadedCLIP(model, tokenizer, name, "", "", (16, 16)), encoder)
+    context = torch.randn(VECTORS, encoder.width, requires_grad=True)
+    found = gradient(encoder(context_layout(NAMES, tokenizer, VECTORS), context).float(), context)
+    assert found.isfinite().all()
+    assert found.norm() > 0
 
 
 def test_a_small_budget_cuts_the_full_way_into_chunks_with_the_same_result(tmp_path):

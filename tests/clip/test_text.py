@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from coop_cmp.clip import LoadedCLIP, TextEncoder, context_layout, text_layout
 from coop_cmp.clip.text import check_text_encoder
 from coop_cmp.errors import UserError
-from tests.small_clip import LAYERS, LENGTH, WIDTH, small_clip, tokenizer
+from tests.small_clip import LAYERS, LENGTH, WIDTH, small_clip, tokenizer, vit
 
 NAMES = ["cat", "yorkshire_terrier", "golf ball", "kite (bird of prey)", "dog", "ox"]
 UNUSED = 20000  # the first of many words that no prompt here has
@@ -408,13 +408,6 @@ def test_a_pass_launches_as_many_kernels_for_many_lengths_of_names_as_for_one(ki
     assert counts[0] < 60 * (LAYERS + 1)
 
 
-@pytest.mark.parametrize("kind", ["shared", "naive"])
-@pytest.mark.parametrize("model", ["vit", "rn50", "openai"])
-def test_plain_towers_are_accepted(model, kind):
-    clip = LoadedCLIP(small_clip(model), tokenizer, model, "", "", (16, 16))
-    check_text_encoder(clip, TextEncoder(clip.model, kind))
-
-
 def test_a_tower_with_parts_that_the_encoder_does_not_know_is_refused():
     model = deepcopy(small_clip("vit"))
     attention = model.transformer.resblocks[1].attn
@@ -428,7 +421,7 @@ def test_a_tower_with_parts_that_the_encoder_does_not_know_is_refused():
 @pytest.mark.parametrize("part", ["qk_norm", "scale_heads", "scale_attn"])
 @torch.no_grad()
 def test_open_clips_own_variants_of_a_block_take_the_full_way(part):
-    vision = {"image_size": 16, "patch_size": 8, "width": 16, "layers": 1, "head_width": 8}
+    vision = vit(16, 8, 16, 1, 8)
     torch.manual_seed(0)
     model = CLIP(16, vision, {"width": 16, "heads": 2, "layers": 2, part: True}).eval()
     for name, value in model.named_parameters():  # scales that are 1 at first would be no test

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,23 +11,20 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from coop_cmp.datasets.digits import Digits, DigitsBlur, DigitsInvert, DigitsNoise, DigitsRotate
+from coop_cmp.datasets.digits import Digits
 from coop_cmp.datasets.drawn import is_complete
-from tests.datasets import trees
+from tests.datasets.trees import build
 
 SPLIT_FILE = "split_Digits.json"
-SHIFTED = (DigitsNoise, DigitsBlur, DigitsRotate, DigitsInvert)
+SHIFTED = ("DigitsNoise", "DigitsBlur", "DigitsRotate", "DigitsInvert")
 NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-
-
-config = partial(trees.config, "Digits")
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
-    for kind in (Digits, *SHIFTED):
-        kind(config(folder))
+    for name in ("Digits", *SHIFTED):
+        build(name, folder)
     return folder
 
 
@@ -40,8 +36,8 @@ def pixels(impath: str) -> np.ndarray:
     return np.asarray(Image.open(impath)).astype(float)
 
 
-def test_the_three_parts_are_disjoint_stratified_and_hold_every_digit(root: Path) -> None:
-    data = Digits(config(root))
+def test_the_three_parts_are_disjoint_stratified_and_hold_every_digit(root):
+    data = build("Digits", root)
     parts = [[number(d.impath) for d in part] for part in (data.train_x, data.val, data.test)]
     assert [len(part) for part in parts] == [400, 200, 1197]
     assert sorted(parts[0] + parts[1] + parts[2]) == list(range(1797))
@@ -50,9 +46,9 @@ def test_the_three_parts_are_disjoint_stratified_and_hold_every_digit(root: Path
     assert data.classnames == NAMES
 
 
-def test_labels_and_pictures_are_those_of_scikit_learn(root: Path) -> None:
+def test_labels_and_pictures_are_those_of_scikit_learn(root):
     source = load_digits()
-    data = Digits(config(root))
+    data = build("Digits", root)
     for item in (*data.train_x, *data.val, *data.test):
         assert item.label == source.target[number(item.impath)]
         assert item.classname == NAMES[item.label]
@@ -63,13 +59,14 @@ def test_labels_and_pictures_are_those_of_scikit_learn(root: Path) -> None:
         assert np.abs(small - original).mean() < 25
 
 
-@pytest.mark.parametrize("kind", SHIFTED)
-def test_a_shifted_set_has_the_test_pictures_in_the_same_order(root: Path, kind: type) -> None:
-    plain, shifted = Digits(config(root)).test, kind(config(root, NUM_SHOTS=4)).test
+@pytest.mark.parametrize("name", SHIFTED)
+def test_a_shifted_set_has_the_test_pictures_in_the_same_order(root, name):
+    plain, data = build("Digits", root).test, build(name, root, NUM_SHOTS=4)
+    shifted = data.test
     assert [number(d.impath) for d in plain] == [number(d.impath) for d in shifted]
     assert [d.label for d in plain] == [d.label for d in shifted]
-    assert kind(config(root)).classnames == NAMES
-    assert kind(config(root)).val is None
+    assert (data.classnames, data.val, data.pictures_of) == (NAMES, None, "digits")
+    assert data.sizes == (10, 1197, 0, 1197)
     changes = [
         np.abs(pixels(a.impath) - pixels(b.impath)).mean()
         for a, b in zip(plain[::100], shifted[::100], strict=True)
@@ -77,16 +74,14 @@ def test_a_shifted_set_has_the_test_pictures_in_the_same_order(root: Path, kind:
     assert min(changes) > 2
 
 
-def test_each_shift_does_what_it_says(root: Path) -> None:
-    plain = pixels(Digits(config(root)).test[5].impath)
-    noise, blur, _, invert = (pixels(kind(config(root)).test[5].impath) for kind in SHIFTED)
+def test_each_shift_does_what_it_says(root):
+    tests = {name: build(name, root).test for name in ("Digits", *SHIFTED)}
+    plain, noise, blur, _, invert = (pixels(test[5].impath) for test in tests.values())
     assert np.array_equal(invert, 255 - plain)
     roughness = [np.abs(np.diff(x)).mean() for x in (blur, plain, noise)]
     assert roughness[0] < 0.6 * roughness[1] < roughness[1] < 0.6 * roughness[2]
-    angles = DigitsRotate(config(root))
-    turned = [pixels(d.impath) for d in angles.test[:50]]
-    upright = [pixels(d.impath) for d in Digits(config(root)).test[:50]]
-    turns = [rotation(a, b) for a, b in zip(upright, turned, strict=True)]
+    pairs = zip(tests["Digits"][:50], tests["DigitsRotate"][:50], strict=True)
+    turns = [rotation(pixels(a.impath), pixels(b.impath)) for a, b in pairs]
     assert min(turns) < -15 < 15 < max(turns)
     assert max(map(abs, turns)) <= 45
 
@@ -98,22 +93,22 @@ def rotation(picture: np.ndarray, turned: np.ndarray) -> int:
     return min(angles, key=lambda a: np.abs(np.asarray(image.rotate(a)) - turned).sum())
 
 
-def test_building_is_deterministic(root: Path, tmp_path: Path) -> None:
-    DigitsNoise(config(tmp_path))
+def test_building_is_deterministic(root, tmp_path):
+    build("DigitsNoise", tmp_path)
     files = sorted(Path(root, "digits_noise", "images").rglob("*.png"))
     assert len(files) == 1197
     for file in files[::50]:
         assert file.read_bytes() == (tmp_path / file.relative_to(root)).read_bytes()
 
 
-def test_a_second_construction_writes_nothing(root: Path) -> None:
+def test_a_second_construction_writes_nothing(root):
     before = {f: f.stat().st_mtime_ns for f in root.rglob("*")}
-    Digits(config(root))
+    build("Digits", root)
     assert {f: f.stat().st_mtime_ns for f in root.rglob("*")} == before
 
 
-def test_a_torn_folder_is_noticed_and_rebuilt(tmp_path: Path) -> None:
-    DigitsInvert(config(tmp_path))
+def test_a_torn_folder_is_noticed_and_rebuilt(tmp_path):
+    build("DigitsInvert", tmp_path)
     folder = tmp_path / "digits_invert"
     split, victim = folder / SPLIT_FILE, next((folder / "images" / "six").glob("*.png"))
     whole = split.read_bytes()
@@ -127,44 +122,40 @@ def test_a_torn_folder_is_noticed_and_rebuilt(tmp_path: Path) -> None:
         assert is_complete(folder, SPLIT_FILE)
     split.write_bytes(whole[:1000])
     victim.unlink()
-    DigitsInvert(config(tmp_path))
+    build("DigitsInvert", tmp_path)
     assert split.read_bytes() == whole
     assert Image.open(victim).size == (32, 32)
     assert [f.name for f in tmp_path.iterdir()] == ["digits_invert"]
 
 
-def test_a_run_that_finishes_first_is_as_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain_draw, folder = DigitsBlur.draw, tmp_path / "digits_blur"
+def test_a_run_that_finishes_first_is_as_good(tmp_path, monkeypatch):
+    plain_draw, folder = Digits.draw, tmp_path / "digits_blur"
 
-    def draw(self: DigitsBlur, path: str, label: int) -> tuple[Image.Image, np.random.Generator]:
+    def draw(self: Digits, path: str, label: int) -> tuple[Image.Image, np.random.Generator]:
         if not folder.exists():  # the other run puts its folder in place while this one draws
-            monkeypatch.setattr(DigitsBlur, "draw", plain_draw)
-            DigitsBlur(config(tmp_path))
+            monkeypatch.setattr(Digits, "draw", plain_draw)
+            build("DigitsBlur", tmp_path)
             (folder / "by the other run").touch()
         return plain_draw(self, path, label)
 
-    monkeypatch.setattr(DigitsBlur, "draw", draw)
-    assert len(DigitsBlur(config(tmp_path)).test) == 1197
+    monkeypatch.setattr(Digits, "draw", draw)
+    assert len(build("DigitsBlur", tmp_path).test) == 1197
     assert (folder / "by the other run").exists()
     assert [f.name for f in tmp_path.iterdir()] == ["digits_blur"]
 
 
-def test_shots_and_base_classes_come_from_the_shared_rules(root: Path) -> None:
-    data = Digits(config(root, NUM_SHOTS=8, SUBSAMPLE_CLASSES="new"))
+def test_shots_and_base_classes_come_from_the_shared_rules(root):
+    data = build("Digits", root, NUM_SHOTS=8, SUBSAMPLE_CLASSES="new")
     assert Counter(d.label for d in data.train_x) == dict.fromkeys(range(5), 8)
     assert Counter(d.label for d in data.val) == dict.fromkeys(range(5), 4)
     assert data.classnames == NAMES[5:]
-    base = DigitsBlur(config(root, SUBSAMPLE_CLASSES="base"))
+    base = build("DigitsBlur", root, SUBSAMPLE_CLASSES="base")
     assert {d.label for d in base.test} == set(range(5))
 
 
-def test_without_a_root_the_pictures_go_to_the_folder_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_root_the_pictures_go_to_the_folder_data(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    data = DigitsInvert(config(""))
+    data = build("DigitsInvert", "")
     assert Path(data.test[0].impath).is_relative_to(tmp_path / "data" / "digits_invert")
     split = json.loads((tmp_path / "data" / "digits_invert" / SPLIT_FILE).read_text())
     assert [len(split[part]) for part in ("train", "val", "test")] == [1197, 0, 1197]

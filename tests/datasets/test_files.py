@@ -27,21 +27,19 @@ def listed(root: Path) -> list[str]:
     return list_images(root / "images", ["cats"], root)["cats"]
 
 
-def test_images_are_sorted_and_other_files_left_out(tmp_path: Path) -> None:
+def test_images_are_sorted_and_other_files_left_out(tmp_path):
     folder_of(tmp_path, "b.JPEG", "a.png", ".hidden.png", "Thumbs.db", "README.txt")
     assert listed(tmp_path) == ["a.png", "b.JPEG"]
 
 
-def test_an_unchanged_folder_is_not_listed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unchanged_folder_is_not_listed_again(tmp_path, monkeypatch):
     folder_of(tmp_path, "a.png", "b.png")
     first = listed(tmp_path)
     monkeypatch.setattr(os, "listdir", lambda path: pytest.fail(f"listed {path}"))
     assert listed(tmp_path) == first
 
 
-def test_a_changed_folder_is_listed_again(tmp_path: Path) -> None:
+def test_a_changed_folder_is_listed_again(tmp_path):
     folder = folder_of(tmp_path, "a.png")
     listed(tmp_path)
     (folder / "b.png").touch()
@@ -51,16 +49,14 @@ def test_a_changed_folder_is_listed_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"folders": {"cats": 3}}', b"\xff", b'{"fol'])
-def test_a_torn_cache_is_made_again(tmp_path: Path, content: bytes) -> None:
+def test_a_torn_cache_is_made_again(tmp_path, content):
     folder_of(tmp_path, "a.png")
     (tmp_path / "file_list.json").write_bytes(content)
     assert listed(tmp_path) == ["a.png"]
     assert json.loads((tmp_path / "file_list.json").read_text())["folders"]["cats"][1] == "a.png"
 
 
-def test_imagenet_sized_lists_open_in_seconds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_imagenet_sized_lists_open_in_seconds(tmp_path, monkeypatch, capsys):
     ids = [f"n{10_000_000 + 37 * i}" for i in range(1000)]
     folder = tmp_path / "imagenet"
     for part in ("train", "val"):

@@ -35,7 +35,7 @@ def shifted(root: Path, folder: str, images: str, ids: list[str]) -> Path:
     return root / folder / images
 
 
-def test_imagenet_tests_and_validates_on_its_validation_images(tmp_path: Path) -> None:
+def test_imagenet_tests_and_validates_on_its_validation_images(tmp_path):
     folder = imagenet(tmp_path)
     dataset = build("ImageNet", tmp_path)
     assert dataset.classnames == list(NAMES.values())
@@ -47,7 +47,7 @@ def test_imagenet_tests_and_validates_on_its_validation_images(tmp_path: Path) -
     ]
 
 
-def test_imagenet_samples_only_its_training_images(tmp_path: Path) -> None:
+def test_imagenet_samples_only_its_training_images(tmp_path):
     folder = imagenet(tmp_path)
     dataset = build("ImageNet", tmp_path, NUM_SHOTS=1, SUBSAMPLE_CLASSES="new")
     assert dataset.classnames == ["great white shark", "flamingo"]
@@ -57,33 +57,19 @@ def test_imagenet_samples_only_its_training_images(tmp_path: Path) -> None:
     assert "val" not in record
 
 
-def test_imagenet_with_different_train_and_val_classes_is_refused(tmp_path: Path) -> None:
+def test_imagenet_with_different_train_and_val_classes_is_refused(tmp_path):
     folder = imagenet(tmp_path)
     (folder / "images" / "val" / "n09999999").mkdir()
     with pytest.raises(UserError, match="1 are in one only, such as n09999999"):
         build("ImageNet", tmp_path)
 
 
-def test_an_empty_class_is_named(tmp_path: Path) -> None:
-    folder = imagenet(tmp_path) / "images" / "train" / "n01443537"
-    for image in folder.iterdir():
-        image.unlink()
-    with pytest.raises(UserError, match=rf"empty class: no image in {folder}"):
-        build("ImageNet", tmp_path)
-
-
-def test_a_folder_without_class_name_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_class_name_is_refused(tmp_path):
     shifted(tmp_path, "imagenet-sketch", "images", ["n01440764", "n77777777"])
     with pytest.raises(
         UserError, match=r"1 of 2 class folders .* not in classnames.txt.*n77777777"
     ):
         build("ImageNetSketch", tmp_path)
-
-
-def test_a_missing_class_name_file_is_named(tmp_path: Path) -> None:
-    (imagenet(tmp_path) / "classnames.txt").unlink()
-    with pytest.raises(UserError, match=r"no file .*imagenet/classnames.txt"):
-        build("ImageNet", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -94,8 +80,8 @@ def test_a_missing_class_name_file_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_a_and_r_have_the_classes_of_their_folders_and_map_into_imagenet(
-    tmp_path: Path, name: str, folder: str, images: str
-) -> None:
+    tmp_path, name, folder, images
+):
     image_dir = shifted(tmp_path, folder, images, ["n02007558", "n01443537"])
     (image_dir / "README.txt").write_text("not a class")
     dataset = build(name, tmp_path, NUM_SHOTS=16)
@@ -105,7 +91,7 @@ def test_a_and_r_have_the_classes_of_their_folders_and_map_into_imagenet(
     assert "probabilities over the 2 classes of this set only" in dataset.notes
 
 
-def test_v2_orders_its_folders_by_number(tmp_path: Path) -> None:
+def test_v2_orders_its_folders_by_number(tmp_path):
     folder = tmp_path / "imagenetv2"
     ids = [f"n{i:08d}" for i in range(12)]
     write_text(folder / "classnames.txt", *(f"{i} class {n}" for n, i in enumerate(ids)))
@@ -119,20 +105,20 @@ def test_v2_orders_its_folders_by_number(tmp_path: Path) -> None:
         build("ImageNetV2", tmp_path)
 
 
-def test_v2_refuses_class_names_in_another_order(tmp_path: Path) -> None:
+def test_v2_refuses_class_names_in_another_order(tmp_path):
     folder = tmp_path / "imagenetv2"
     write_text(folder / "classnames.txt", "n2 goldfish", "n1 tench")
     with pytest.raises(UserError, match="must be sorted by WordNet id"):
         build("ImageNetV2", tmp_path)
 
 
-def test_base_classes_of_a_shifted_test_set_are_refused(tmp_path: Path) -> None:
+def test_base_classes_of_a_shifted_test_set_are_refused(tmp_path):
     shifted(tmp_path, "imagenet-sketch", "images", list(NAMES))
     with pytest.raises(UserError, match=r"SUBSAMPLE_CLASSES must be all for ImageNetSketch"):
         build("ImageNetSketch", tmp_path, SUBSAMPLE_CLASSES="base")
 
 
-def test_clips_class_names_pass_and_plain_wordnet_names_do_not() -> None:
+def test_clips_class_names_pass_and_plain_wordnet_names_do_not():
     from open_clip import IMAGENET_CLASSNAMES
 
     ids = [f"n{i:08d}" for i in range(1000)]

@@ -11,7 +11,6 @@ import pytest
 
 from coop_cmp.datasets.sampling import (
     by_label,
-    few_shot,
     hold_out,
     split_by_class,
     subsample_classes,
@@ -53,9 +52,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("shots", "seed"), DRAWN_BY_COOP)
-def test_the_same_images_as_in_the_coop_codebase_are_drawn(
-    root: Path, shots: int, seed: int
-) -> None:
+def test_the_same_images_as_in_the_coop_codebase_are_drawn(root, shots, seed):
     state = random.getstate()
     dataset = build("OxfordPets", root, NUM_SHOTS=shots, SEED=seed)
     assert random.getstate() == state, "the global generator is left alone"
@@ -65,27 +62,7 @@ def test_the_same_images_as_in_the_coop_codebase_are_drawn(
     assert len(dataset.test) == 3
 
 
-@pytest.mark.parametrize("shots", [1, 2, 4, 8, 16])
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_plain_version_of_dassls_sampling_agrees(shots: int, seed: int) -> None:
-    classes = [(label, f"class {label}") for label in (4, 0, 3, 1, 2)]
-    lists = [
-        [(f"{part}{y}_{i}.jpg", y, name) for y, name in classes for i in range(5 + 4 * y)]
-        for part in ("train", "val")
-    ]
-    random.seed(seed)
-    expected = []
-    for items, count in zip(lists, (shots, min(shots, 4)), strict=True):
-        kept = []
-        for label in (4, 0, 3, 1, 2):
-            group = [item for item in items if item[1] == label]
-            kept += random.sample(group, count) if len(group) >= count else group
-        expected.append(kept)
-    drawn = few_shot(Split(lists[0], lists[1], []), shots, seed)
-    assert [drawn.train, drawn.val] == expected
-
-
-def test_too_many_shots_keep_all_images_and_are_noted(root: Path) -> None:
+def test_too_many_shots_keep_all_images_and_are_noted(root):
     dataset = build("OxfordPets", root, NUM_SHOTS=10)
     assert Counter(image.classname for image in dataset.train_x) == {
         "pug": 10,
@@ -96,7 +73,7 @@ def test_too_many_shots_keep_all_images_and_are_noted(root: Path) -> None:
     assert dataset.notes == [expected]
 
 
-def test_the_drawn_images_are_recorded_with_relative_paths(tmp_path: Path) -> None:
+def test_the_drawn_images_are_recorded_with_relative_paths(tmp_path):
     folder = pets(tmp_path)
     dataset = build("OxfordPets", tmp_path, NUM_SHOTS=2, SEED=3)
     record = json.loads((folder / "split_fewshot" / "shot_2-seed_3.json").read_text())
@@ -104,7 +81,7 @@ def test_the_drawn_images_are_recorded_with_relative_paths(tmp_path: Path) -> No
     assert [tuple(i) for i in record["val"]] == entries(dataset.val, folder / "images")
 
 
-def test_pickles_of_the_coop_codebase_are_not_opened(tmp_path: Path) -> None:
+def test_pickles_of_the_coop_codebase_are_not_opened(tmp_path):
     folder = pets(tmp_path)
     marker = tmp_path / "unpickled"
     evil = f"cos\nsystem\n(S'touch {marker}'\ntR.".encode()
@@ -114,9 +91,7 @@ def test_pickles_of_the_coop_codebase_are_not_opened(tmp_path: Path) -> None:
     assert not marker.exists()
 
 
-def test_a_data_folder_that_cannot_be_written_to_costs_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_data_folder_that_cannot_be_written_to_costs_one_line(tmp_path, capsys):
     folder = pets(tmp_path)
     (folder / "split_fewshot").write_text("in the way")
     dataset = build("OxfordPets", tmp_path, NUM_SHOTS=1)
@@ -124,7 +99,7 @@ def test_a_data_folder_that_cannot_be_written_to_costs_one_line(
     assert [line[:11] for line in capsys.readouterr().out.splitlines()] == ["Not stored:"]
 
 
-def test_an_unseeded_sample_is_new_each_time_not_recorded_and_noted(tmp_path: Path) -> None:
+def test_an_unseeded_sample_is_new_each_time_not_recorded_and_noted(tmp_path):
     folder = pets(tmp_path)
     runs = [build("OxfordPets", tmp_path, NUM_SHOTS=4, SEED=-1) for _ in range(8)]
     assert len({tuple(entries(run.train_x, folder)) for run in runs}) > 1
@@ -132,7 +107,7 @@ def test_an_unseeded_sample_is_new_each_time_not_recorded_and_noted(tmp_path: Pa
     assert "without a seed" in runs[0].notes[0]
 
 
-def test_base_and_new_halves_are_taken_after_sampling_and_relabelled(root: Path) -> None:
+def test_base_and_new_halves_are_taken_after_sampling_and_relabelled(root):
     everything = build("OxfordPets", root, NUM_SHOTS=2)
     base = build("OxfordPets", root, NUM_SHOTS=2, SUBSAMPLE_CLASSES="base")
     new = build("OxfordPets", root, NUM_SHOTS=2, SUBSAMPLE_CLASSES="new")
@@ -144,21 +119,19 @@ def test_base_and_new_halves_are_taken_after_sampling_and_relabelled(root: Path)
 
 
 @pytest.mark.parametrize(("classes", "base"), [(100, 50), (37, 19), (47, 24), (101, 51), (1, 1)])
-def test_the_base_half_is_rounded_up(classes: int, base: int) -> None:
+def test_the_base_half_is_rounded_up(classes, base):
     items = [(f"{y}.jpg", y, str(y)) for y in range(classes)]
     halves = [subsample_classes(Split(items, [], items), half) for half in ("base", "new")]
     assert [len(half.test) for half in halves] == [base, classes - base]
 
 
-def test_a_class_that_is_too_small_to_split_is_named() -> None:
+def test_a_class_that_is_too_small_to_split_is_named():
     with pytest.raises(UserError, match="class 'lynx' has 1 images, too few"):
         split_by_class([("lynx/1.jpg", 0, "lynx")], 0.5, 0.2)
 
 
 @pytest.mark.parametrize("content", [b"", b'{"train": [["../x.jpg", 0, "x"]]}', b"\xff\xfe\x80"])
-def test_a_torn_or_foreign_record_is_replaced_and_never_used(
-    tmp_path: Path, content: bytes
-) -> None:
+def test_a_torn_or_foreign_record_is_replaced_and_never_used(tmp_path, content):
     folder = pets(tmp_path)
     first = entries(build("OxfordPets", tmp_path, NUM_SHOTS=2).train_x, folder)
     record = folder / "split_fewshot" / "shot_2-seed_1.json"
@@ -168,7 +141,7 @@ def test_a_torn_or_foreign_record_is_replaced_and_never_used(
     assert record.read_bytes() == good
 
 
-def test_folds_hold_every_shot_out_once() -> None:
+def test_folds_hold_every_shot_out_once():
     items = [(f"{label}/{i}.png", label, f"name {label}") for label in range(3) for i in range(8)]
     split = Split(items, [("0/v.png", 0, "name 0")], [("0/t.png", 0, "name 0")])
     assert hold_out(split, "") is split
@@ -181,13 +154,13 @@ def test_folds_hold_every_shot_out_once() -> None:
 
 
 @pytest.mark.parametrize("fold", ["0/4", "5/4", "1/1", "1", "a/b", "1/4/2", "1/2"])
-def test_a_fold_that_is_none_or_needs_more_shots_is_refused(fold: str) -> None:
+def test_a_fold_that_is_none_or_needs_more_shots_is_refused(fold):
     reason = "class 'cat' has only 1 training images" if fold == "1/2" else "must be such as 1/4"
     with pytest.raises(UserError, match=reason):
         hold_out(Split([("0/0.png", 0, "cat")], [], []), fold)
 
 
-def test_a_new_split_is_the_same_on_every_machine() -> None:
+def test_a_new_split_is_the_same_on_every_machine():
     items = [(f"{name}{i}", label, name) for label, name in enumerate("ab") for i in range(10)]
     assert split_by_class(items, 0.5, 0.2) == split_by_class(items[::-1], 0.5, 0.2)
     parts = [[path for path, _, _ in part] for part in split_by_class(items, 0.5, 0.2)]

@@ -36,7 +36,14 @@ def cosine_with_warmup(model):
     return optimizer, build_lr_scheduler(optimizer, cfg)
 
 
-def test_a_checkpoint_comes_back_and_is_noted_under_its_name(tmp_path, capsys) -> None:
+def train(model, epochs, *stepped):
+    for _ in range(epochs):
+        model(torch.ones(1, 2)).sum().backward()
+        for one in stepped:
+            one.step()
+
+
+def test_a_checkpoint_comes_back_and_is_noted_under_its_name(tmp_path, capsys):
     state = {"state_dict": OrderedDict({"module.w": torch.ones(2)}), "epoch": 3, "more": [1, "x"]}
     save_checkpoint(state, str(tmp_path / "net"), is_best=True)
     path = tmp_path / "net" / "model.pth.tar-3"
@@ -51,7 +58,7 @@ def test_a_checkpoint_comes_back_and_is_noted_under_its_name(tmp_path, capsys) -
     assert (tmp_path / "net" / "checkpoint").read_text() == "mine.pth\n"
 
 
-def test_a_checkpoint_that_is_not_there_or_not_named_is_refused(tmp_path) -> None:
+def test_a_checkpoint_that_is_not_there_or_not_named_is_refused(tmp_path):
     with pytest.raises(ValueError, match="File path is None"):
         load_checkpoint(None)  # type: ignore[arg-type]
     with pytest.raises(FileNotFoundError, match=r"none\.pth"):
@@ -59,7 +66,7 @@ def test_a_checkpoint_that_is_not_there_or_not_named_is_refused(tmp_path) -> Non
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.7, 0.99])
-def test_a_torn_checkpoint_is_refused_by_name_wherever_it_is_cut(tmp_path, share) -> None:
+def test_a_torn_checkpoint_is_refused_by_name_wherever_it_is_cut(tmp_path, share):
     save_checkpoint({"state_dict": {"w": torch.rand(99)}, "epoch": 1}, str(tmp_path))
     whole = (tmp_path / "model.pth.tar-1").read_bytes()
     (tmp_path / "torn").write_bytes(whole[: int(len(whole) * share)])
@@ -67,7 +74,7 @@ def test_a_torn_checkpoint_is_refused_by_name_wherever_it_is_cut(tmp_path, share
         load_checkpoint(str(tmp_path / "torn"))
 
 
-def test_nothing_in_a_checkpoint_is_executed(tmp_path, monkeypatch) -> None:
+def test_nothing_in_a_checkpoint_is_executed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"state_dict": {}, "epoch": 1, "optimizer": Bomb()}, "bomb.pth")
     (tmp_path / "plain.pkl").write_bytes(pickle.dumps(Bomb(), protocol=2))
@@ -77,13 +84,13 @@ def test_nothing_in_a_checkpoint_is_executed(tmp_path, monkeypatch) -> None:
     assert not (tmp_path / "exploded").exists()
 
 
-def test_a_directory_that_cannot_be_written_is_named(tmp_path) -> None:
+def test_a_directory_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match=r'cannot write the checkpoint ".*file.*--output-dir'):
         save_checkpoint({"state_dict": {}, "epoch": 1}, str(tmp_path / "file" / "net"))
 
 
-def test_a_full_disk_is_an_os_error_and_leaves_no_part_behind(tmp_path) -> None:
+def test_a_full_disk_is_an_os_error_and_leaves_no_part_behind(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20000, limits[1]))
@@ -96,13 +103,10 @@ def test_a_full_disk_is_an_os_error_and_leaves_no_part_behind(tmp_path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_resuming_a_single_model_restores_optimizer_and_schedule(tmp_path) -> None:
+def test_resuming_a_single_model_restores_optimizer_and_schedule(tmp_path):
     model = nn.Linear(2, 1)
     optimizer, scheduler = cosine_with_warmup(model)
-    for _ in range(2):
-        model(torch.ones(1, 2)).sum().backward()
-        optimizer.step()
-        scheduler.step()
+    train(model, 2, optimizer, scheduler)
     state = {
         "state_dict": model.state_dict(),
         "epoch": 2,
@@ -114,24 +118,19 @@ def test_resuming_a_single_model_restores_optimizer_and_schedule(tmp_path) -> No
     optimizer_2, scheduler_2 = cosine_with_warmup(other)
     assert resume_from_checkpoint(str(tmp_path), other, optimizer_2, scheduler_2) == 2
     assert torch.equal(model.weight, other.weight)
-    for step in (optimizer.step, scheduler.step, optimizer_2.step, scheduler_2.step):
-        step()
+    train(model, 1, optimizer, scheduler)
+    train(other, 1, optimizer_2, scheduler_2)
     assert optimizer.param_groups[0]["lr"] == optimizer_2.param_groups[0]["lr"]
     with pytest.raises(OSError, match="does not fit this model"):
         resume_from_checkpoint(str(tmp_path), nn.Linear(3, 1))
 
 
-def test_a_checkpoint_of_upstream_with_live_objects_loads_and_its_schedule_goes_on(
-    tmp_path,
-) -> None:
+def test_a_checkpoint_of_upstream_with_live_objects_loads_and_its_schedule_goes_on(tmp_path):
     """Upstream's scheduler entry holds the main scheduler, and in it the optimizer, as objects."""
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.002, momentum=0.9)
     successor = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 6.0)
-    for _ in range(3):
-        model(torch.ones(1, 2)).sum().backward()
-        optimizer.step()
-        successor.step()
+    train(model, 3, optimizer, successor)
     # One epoch of warm-up before these three.
     fields = {"last_epoch": 1, "_step_count": 2, "base_lrs": [0.002], "warmup_epoch": 1}
     state = {
@@ -159,13 +158,10 @@ def test_a_checkpoint_of_upstream_with_live_objects_loads_and_its_schedule_goes_
 
 @pytest.mark.parametrize("name", ["Adam", "AdamW", "RMSprop", "RAdam"])
 @pytest.mark.parametrize("schedule", ["StepLR", "MultiStepLR"])
-def test_upstream_checkpoints_of_every_optimizer_and_schedule_load(
-    tmp_path, name, schedule
-) -> None:
+def test_upstream_checkpoints_of_every_optimizer_and_schedule_load(tmp_path, name, schedule):
     model = nn.Linear(2, 1)
     optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.1)
-    model(torch.ones(1, 2)).sum().backward()
-    optimizer.step()
+    train(model, 1, optimizer)
     argument = [1, 2] if schedule == "MultiStepLR" else 2
     scheduler = getattr(torch.optim.lr_scheduler, schedule)(optimizer, argument)
     torch.save({"scheduler": {"successor": scheduler}}, tmp_path / "old")
@@ -173,7 +169,7 @@ def test_upstream_checkpoints_of_every_optimizer_and_schedule_load(
     assert vars(stub)["base_lrs"] == [0.1]
 
 
-def test_only_weights_of_the_same_name_and_size_are_taken(tmp_path, capsys) -> None:
+def test_only_weights_of_the_same_name_and_size_are_taken(tmp_path, capsys):
     source = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 5))
     torch.save({"state_dict": source.state_dict()}, tmp_path / "wrapped")
     parallel = {"module." + key: value for key, value in source.state_dict().items()}

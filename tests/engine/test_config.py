@@ -8,7 +8,7 @@ from dassl.config import cfg_default, clean_cfg, get_cfg_default
 from yacs.config import CfgNode
 
 
-def test_the_defaults_have_the_values_and_types_that_config_files_rely_on() -> None:
+def test_the_defaults_have_the_values_and_types_that_config_files_rely_on():
     cfg = get_cfg_default()
     for key, value in {
         "INPUT.SIZE": (224, 224),
@@ -29,14 +29,14 @@ def test_the_defaults_have_the_values_and_types_that_config_files_rely_on() -> N
         assert type(found) is type(value)
 
 
-def test_a_node_added_to_the_shared_defaults_is_in_every_copy(monkeypatch) -> None:
+def test_a_node_added_to_the_shared_defaults_is_in_every_copy(monkeypatch):
     monkeypatch.setitem(cfg_default.TRAINER, "MINE", CfgNode({"ALPHA": 1.0}))
     cfg = get_cfg_default()
     cfg.TRAINER.MINE.ALPHA = 2.0
     assert get_cfg_default().TRAINER.MINE.ALPHA == 1.0
 
 
-def test_only_the_settings_of_the_chosen_trainer_are_kept() -> None:
+def test_only_the_settings_of_the_chosen_trainer_are_kept():
     cfg = get_cfg_default()
     cfg.TRAINER.COOP = CfgNode({"N_CTX": 16})
     cfg.TRAINER.OTHER = CfgNode({"X": 1})

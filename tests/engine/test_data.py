@@ -18,7 +18,7 @@ from torchvision import transforms as T
 from .toy import CLASSES, SIZE, items
 
 
-def test_a_datum_is_read_only_and_survives_pickling(images) -> None:
+def test_a_datum_is_read_only_and_survives_pickling(images):
     datum = items(images, "test")[4]
     with pytest.raises(AttributeError):
         datum.label = 3  # type: ignore[misc]
@@ -33,14 +33,14 @@ def test_a_datum_is_read_only_and_survives_pickling(images) -> None:
     assert Datum.__module__ == "dassl.data.datasets.base_dataset"
 
 
-def test_a_datum_wants_an_existing_file(tmp_path) -> None:
+def test_a_datum_wants_an_existing_file(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nothing\.png.*--root"):
         Datum(impath=str(tmp_path / "nothing.png"))
     with pytest.raises(TypeError, match="impath: expected a str, got PosixPath"):
         Datum(impath=tmp_path)  # type: ignore[arg-type]
 
 
-def test_classes_come_from_the_training_data(images) -> None:
+def test_classes_come_from_the_training_data(images):
     dataset = DatasetBase(train_x=items(images, "train")[::-1], test=items(images, "test"))
     assert dataset.num_classes == 3
     assert dataset.classnames == list(CLASSES)
@@ -48,7 +48,7 @@ def test_classes_come_from_the_training_data(images) -> None:
     assert (dataset.val, dataset.train_u) == (None, None)
 
 
-def test_few_shot_sampling_draws_as_published_for_a_seed(images) -> None:
+def test_few_shot_sampling_draws_as_published_for_a_seed(images):
     source = items(images, "train")
     random.seed(7)
     expected = []
@@ -58,7 +58,7 @@ def test_few_shot_sampling_draws_as_published_for_a_seed(images) -> None:
     assert DatasetBase().generate_fewshot_dataset(source, num_shots=2) == expected
 
 
-def test_few_shot_sampling_with_too_few_items(images, capsys) -> None:
+def test_few_shot_sampling_with_too_few_items(images, capsys):
     base, source = DatasetBase(), items(images, "val")
     assert base.generate_fewshot_dataset(source, num_shots=5) == source
     assert "Warning: 3 classes have fewer than 5 items" in capsys.readouterr().out
@@ -67,7 +67,7 @@ def test_few_shot_sampling_with_too_few_items(images, capsys) -> None:
     assert "Warning" not in capsys.readouterr().out
 
 
-def test_few_shot_sampling_gives_one_list_per_source(images) -> None:
+def test_few_shot_sampling_gives_one_list_per_source(images):
     base, source = DatasetBase(), items(images, "train")
     assert base.generate_fewshot_dataset(source) is source
     assert base.generate_fewshot_dataset(source, source) == (source, source)
@@ -76,7 +76,7 @@ def test_few_shot_sampling_gives_one_list_per_source(images) -> None:
     assert [len(part) for part in pair] == [3, 3]
 
 
-def test_domains_are_checked_and_split(images) -> None:
+def test_domains_are_checked_and_split(images):
     class Two(DatasetBase):
         domains = ("photo", "sketch")
 
@@ -87,13 +87,13 @@ def test_domains_are_checked_and_split(images) -> None:
     assert {domain: len(part) for domain, part in parts.items()} == {0: 9, 1: 9}
 
 
-def test_an_unknown_data_set_is_answered_with_the_closest(make_cfg) -> None:
+def test_an_unknown_data_set_is_answered_with_the_closest(make_cfg):
     with pytest.raises(ValueError, match=r"do you mean \[Toy\]"):
         build_dataset(make_cfg("DATASET.NAME", "Toyy"))
 
 
 @pytest.mark.parametrize("name", ["RandomDomainSampler", "SeqDomainSampler"])
-def test_domain_samplers_share_each_batch_among_the_domains(images, name) -> None:
+def test_domain_samplers_share_each_batch_among_the_domains(images, name):
     source = items(images, "train")
     sampler = build_sampler(name, data_source=source, batch_size=4)
     indices = list(sampler)
@@ -106,7 +106,7 @@ def test_domain_samplers_share_each_batch_among_the_domains(images, name) -> Non
             assert domains == [0, 0, 1, 1]
 
 
-def test_a_random_domain_sampler_can_take_one_domain_per_batch(images) -> None:
+def test_a_random_domain_sampler_can_take_one_domain_per_batch(images):
     source = items(images, "train")
     sampler = build_sampler("RandomDomainSampler", data_source=source, batch_size=3, n_domain=1)
     indices = list(sampler)
@@ -117,7 +117,7 @@ def test_a_random_domain_sampler_can_take_one_domain_per_batch(images) -> None:
         build_sampler("RandomDomainSampler", data_source=source, batch_size=4, n_domain=3)
 
 
-def test_the_class_sampler_takes_n_items_of_each_class_and_keeps_its_length(images) -> None:
+def test_the_class_sampler_takes_n_items_of_each_class_and_keeps_its_length(images):
     source = items(images, "train")[:-2]  # the last class has 4 items, the others 6
     sampler = build_sampler("RandomClassSampler", data_source=source, batch_size=4, n_ins=2)
     orders = set()
@@ -135,7 +135,7 @@ def test_the_class_sampler_takes_n_items_of_each_class_and_keeps_its_length(imag
     assert len(orders) == 20
 
 
-def test_the_class_sampler_repeats_items_of_a_small_class(images) -> None:
+def test_the_class_sampler_repeats_items_of_a_small_class(images):
     source = items(images, "val")
     sampler = build_sampler("RandomClassSampler", data_source=source, batch_size=9, n_ins=3)
     labels = [source[i].label for i in sampler]
@@ -144,12 +144,12 @@ def test_the_class_sampler_repeats_items_of_a_small_class(images) -> None:
         build_sampler("RandomClassSampler", data_source=source, batch_size=10, n_ins=2)
 
 
-def test_an_unknown_sampler_is_refused(images) -> None:
+def test_an_unknown_sampler_is_refused(images):
     with pytest.raises(ValueError, match="Unknown sampler type: Magic"):
         build_sampler("Magic", data_source=items(images, "val"))
 
 
-def test_an_item_of_the_wrapper_has_the_agreed_keys(images, make_cfg) -> None:
+def test_an_item_of_the_wrapper_has_the_agreed_keys(images, make_cfg):
     source = items(images, "test")
     wrapper = DatasetWrapper(make_cfg(), source, transform=T.ToTensor())
     assert len(wrapper) == 9
@@ -164,7 +164,7 @@ def test_an_item_of_the_wrapper_has_the_agreed_keys(images, make_cfg) -> None:
     assert isinstance(DatasetWrapper(make_cfg(), source)[0]["img"], Image.Image)
 
 
-def test_the_wrapper_gives_several_views_on_request(images, make_cfg) -> None:
+def test_the_wrapper_gives_several_views_on_request(images, make_cfg):
     cfg = make_cfg("DATALOADER.K_TRANSFORMS", 2, "DATALOADER.RETURN_IMG0", True)
     source = items(images, "test")
     tfm = T.Compose([T.Resize(4), T.ToTensor()])
@@ -176,7 +176,7 @@ def test_the_wrapper_gives_several_views_on_request(images, make_cfg) -> None:
         DatasetWrapper(cfg, source, is_train=True)
 
 
-def test_the_manager_builds_every_loader_and_prints_the_sizes(make_cfg, capsys) -> None:
+def test_the_manager_builds_every_loader_and_prints_the_sizes(make_cfg, capsys):
     dm = DataManager(make_cfg("DATALOADER.TEST.BATCH_SIZE", 5))
     assert [len(loader) for loader in (dm.train_loader_x, dm.train_loader_u)] == [4, 1]
     assert [len(loader) for loader in (dm.val_loader, dm.test_loader)] == [2, 2]
@@ -191,12 +191,12 @@ def test_the_manager_builds_every_loader_and_prints_the_sizes(make_cfg, capsys) 
     assert labels.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
-def test_the_unlabelled_loader_can_have_settings_of_its_own(make_cfg) -> None:
+def test_the_unlabelled_loader_can_have_settings_of_its_own(make_cfg):
     cfg = make_cfg("DATALOADER.TRAIN_U.SAME_AS_X", False, "DATALOADER.TRAIN_U.BATCH_SIZE", 2)
     assert len(DataManager(cfg).train_loader_u) == 3
 
 
-def test_own_transforms_and_wrapper_are_used(make_cfg, capsys) -> None:
+def test_own_transforms_and_wrapper_are_used(make_cfg, capsys):
     class Wrapper(DatasetWrapper):
         def __getitem__(self, idx):
             return {**super().__getitem__(idx), "mine": self.is_train}
@@ -210,7 +210,7 @@ def test_own_transforms_and_wrapper_are_used(make_cfg, capsys) -> None:
     assert "* Using custom transform for training" in capsys.readouterr().out
 
 
-def test_a_last_batch_that_is_not_full_is_dropped_in_training_only(images, make_cfg) -> None:
+def test_a_last_batch_that_is_not_full_is_dropped_in_training_only(images, make_cfg):
     source, cfg = items(images, "test"), make_cfg()
 
     def length(batch_size: int, is_train: bool) -> int:
@@ -222,7 +222,7 @@ def test_a_last_batch_that_is_not_full_is_dropped_in_training_only(images, make_
     assert [length(4, True), length(4, False), length(10, True)] == [2, 3, 1]
 
 
-def test_an_empty_part_is_named(make_cfg, monkeypatch) -> None:
+def test_an_empty_part_is_named(make_cfg, monkeypatch):
     class Empty(DatasetBase):
         def __init__(self, cfg):
             super().__init__(train_x=[], test=[])
@@ -233,7 +233,7 @@ def test_an_empty_part_is_named(make_cfg, monkeypatch) -> None:
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
-def test_more_workers_than_cores_are_given_without_a_warning(images, make_cfg) -> None:
+def test_more_workers_than_cores_are_given_without_a_warning(images, make_cfg):
     loader = build_data_loader(
         make_cfg("DATALOADER.NUM_WORKERS", 500), data_source=items(images, "val"), tfm=T.ToTensor()
     )
@@ -253,7 +253,7 @@ def test_more_workers_than_cores_are_given_without_a_warning(images, make_cfg) -
 )
 def test_memory_is_pinned_for_a_gpu_that_the_run_uses(
     images, make_cfg, monkeypatch, device, use_cuda, pinned
-) -> None:
+):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     cfg = make_cfg("USE_CUDA", use_cuda)
     if device is not None:

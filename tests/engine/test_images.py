@@ -22,7 +22,7 @@ def mean_difference(a: Image.Image, b: Image.Image) -> float:
     return float(np.abs(np.asarray(a, float) - np.asarray(b, float)).mean())
 
 
-def test_an_image_is_read_as_published_code_does_or_turned_upright(tmp_path, photo) -> None:
+def test_an_image_is_read_as_published_code_does_or_turned_upright(tmp_path, photo):
     exif = Image.Exif()
     exif[0x0112] = 6  # stored lying on its side: turn 270 degrees to view
     photo.save(tmp_path / "a.png", exif=exif)
@@ -32,7 +32,7 @@ def test_an_image_is_read_as_published_code_does_or_turned_upright(tmp_path, pho
 
 
 @pytest.mark.parametrize("mode", ["CMYK", "L", "YCbCr"])
-def test_other_colour_spaces_become_rgb(tmp_path, photo, mode) -> None:
+def test_other_colour_spaces_become_rgb(tmp_path, photo, mode):
     photo.convert(mode).save(tmp_path / "a.jpg", quality=100)
     image = read_image(str(tmp_path / "a.jpg"))
     assert image.mode == "RGB"
@@ -41,7 +41,7 @@ def test_other_colour_spaces_become_rgb(tmp_path, photo, mode) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_transparent_parts_become_white_on_request_in_palette_and_rgba_images(tmp_path) -> None:
+def test_transparent_parts_become_white_on_request_in_palette_and_rgba_images(tmp_path):
     palette = Image.new("P", (2, 1))
     palette.putpalette([255, 0, 0, 0, 0, 255])
     palette.putdata([0, 1])
@@ -55,7 +55,7 @@ def test_transparent_parts_become_white_on_request_in_palette_and_rgba_images(tm
     assert np.asarray(read_image(str(tmp_path / name))).tolist() == [[[255, 0, 0], [0, 0, 255]]]
 
 
-def test_sixteen_bit_grey_keeps_its_range(tmp_path) -> None:
+def test_sixteen_bit_grey_keeps_its_range(tmp_path):
     grey = np.array([[0, 0x4000, 0x8000, 0xFFFF]], dtype=np.uint16)
     Image.fromarray(grey).save(tmp_path / "a.png")
     values = np.asarray(read_image(str(tmp_path / "a.png"), upright=True))[0, :, 0]
@@ -63,7 +63,7 @@ def test_sixteen_bit_grey_keeps_its_range(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "bmp", "gif", "webp"])
-def test_a_truncated_image_is_refused_by_name_wherever_it_is_cut(tmp_path, photo, suffix) -> None:
+def test_a_truncated_image_is_refused_by_name_wherever_it_is_cut(tmp_path, photo, suffix):
     whole = tmp_path / f"whole.{suffix}"
     photo.save(whole)
     data = whole.read_bytes()
@@ -74,7 +74,7 @@ def test_a_truncated_image_is_refused_by_name_wherever_it_is_cut(tmp_path, photo
             read_image(str(torn))
 
 
-def test_a_file_that_is_no_image_and_one_that_is_not_there_are_named(tmp_path) -> None:
+def test_a_file_that_is_no_image_and_one_that_is_not_there_are_named(tmp_path):
     (tmp_path / "a.jpg").write_text("<html>404</html>")
     with pytest.raises(OSError, match=r'cannot read the image ".*a.jpg"'):
         read_image(str(tmp_path / "a.jpg"))
@@ -84,7 +84,7 @@ def test_a_file_that_is_no_image_and_one_that_is_not_there_are_named(tmp_path) -
         Datum(impath=str(tmp_path / "b.jpg"))
 
 
-def test_decoded_images_are_kept_as_long_as_they_fit(tmp_path, photo) -> None:
+def test_decoded_images_are_kept_as_long_as_they_fit(tmp_path, photo):
     paths = [str(tmp_path / f"{i}.png") for i in range(3)]
     for i, path in enumerate(paths):
         photo.rotate(90 * i).save(path)
@@ -97,7 +97,7 @@ def test_decoded_images_are_kept_as_long_as_they_fit(tmp_path, photo) -> None:
     assert (np.array(read(paths[2])) == np.array(photo)).all()  # did not fit, is read again
 
 
-def test_a_worker_process_reports_the_path_of_a_bad_image(tmp_path, make_cfg) -> None:
+def test_a_worker_process_reports_the_path_of_a_bad_image(tmp_path, make_cfg):
     (tmp_path / "bad.jpg").write_bytes(b"\xff\xd8\xff")
     wrapper = DatasetWrapper(make_cfg(), [Datum(impath=str(tmp_path / "bad.jpg"))])
     with pytest.raises(OSError, match=r"cannot read the image .*bad\.jpg"):

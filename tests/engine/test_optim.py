@@ -69,14 +69,14 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_each_schedule_has_the_published_rates(name) -> None:
+def test_each_schedule_has_the_published_rates(name):
     settings, expected = CASES[name]
     assert rates(build(**settings), 6) == pytest.approx(expected, abs=5e-7)
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("stop", [1, 2, 3, 5])
-def test_a_restored_schedule_goes_on_where_it_stopped(name, stop) -> None:
+def test_a_restored_schedule_goes_on_where_it_stopped(name, stop):
     settings, _ = CASES[name]
     whole = rates(build(**settings), 6)
     first = build(**settings)
@@ -87,7 +87,7 @@ def test_a_restored_schedule_goes_on_where_it_stopped(name, stop) -> None:
     assert rates(second, 6 - stop) == whole[stop:]
 
 
-def test_unknown_names_are_refused_with_the_closest() -> None:
+def test_unknown_names_are_refused_with_the_closest():
     with pytest.raises(ValueError, match=r"do you mean \[cosine\]"):
         build(LR_SCHEDULER="cosin")
     with pytest.raises(ValueError, match=r"do you mean \[constant\]"):
@@ -107,7 +107,7 @@ def test_unknown_names_are_refused_with_the_closest() -> None:
         ("adamw", torch.optim.AdamW),
     ],
 )
-def test_each_optimizer_takes_its_settings(name, kind) -> None:
+def test_each_optimizer_takes_its_settings(name, kind):
     cfg = optim_cfg(NAME=name, MOMENTUM=0.8, WEIGHT_DECAY=0.02, ADAM_BETA1=0.7, RMSPROP_ALPHA=0.6)
     optimizer = build_optimizer(nn.Linear(1, 1), cfg)
     assert type(optimizer) is kind
@@ -119,7 +119,7 @@ def test_each_optimizer_takes_its_settings(name, kind) -> None:
     assert defaults.get("amsgrad", False) == (name == "amsgrad")
 
 
-def test_parameters_and_groups_can_be_given_instead_of_a_module() -> None:
+def test_parameters_and_groups_can_be_given_instead_of_a_module():
     cfg, layer = optim_cfg(), nn.Linear(2, 2)
     assert len(build_optimizer(layer.parameters(), cfg).param_groups[0]["params"]) == 2
     assert build_optimizer([{"params": [layer.bias], "lr": 7.0}], cfg).param_groups[0]["lr"] == 7
@@ -127,7 +127,7 @@ def test_parameters_and_groups_can_be_given_instead_of_a_module() -> None:
     assert groups[0]["params"][0] is layer.bias
 
 
-def test_staged_rates_slow_down_all_but_the_new_layers() -> None:
+def test_staged_rates_slow_down_all_but_the_new_layers():
     model = nn.ModuleDict({"old": nn.Linear(2, 2), "new": nn.Linear(2, 3)})
     cfg = optim_cfg(STAGED_LR=True, NEW_LAYERS=("new",))
     groups = build_optimizer(model, cfg).param_groups
@@ -155,7 +155,7 @@ def plain_radam(start: float, gradients: list[float], degenerated_to_sgd: bool) 
 
 
 @pytest.mark.parametrize("degenerated_to_sgd", [True, False])
-def test_radam_steps_as_the_paper_says_with_decoupled_decay(degenerated_to_sgd) -> None:
+def test_radam_steps_as_the_paper_says_with_decoupled_decay(degenerated_to_sgd):
     gradients = [0.3, -0.2, 0.5, 0.1, 0.4, -0.3, 0.2, 0.6, -0.1, 0.2]
     weight = nn.Parameter(torch.tensor([2.0], dtype=torch.float64))
     optimizer = RAdam([weight], 0.1, (0.9, 0.99), 1e-12, 0.2, degenerated_to_sgd)

@@ -45,7 +45,7 @@ def traced(kind: type) -> tuple[type, list[str]]:
     return child, calls
 
 
-def test_the_hooks_run_in_the_published_order(make_cfg) -> None:
+def test_the_hooks_run_in_the_published_order(make_cfg):
     kind, calls = traced(ToyTrainer)
     cfg = make_cfg(
         *("OPTIM.MAX_EPOCH", 1, "DATALOADER.TRAIN_X.BATCH_SIZE", 18),
@@ -55,9 +55,7 @@ def test_the_hooks_run_in_the_published_order(make_cfg) -> None:
     assert calls == list(HOOKS)
 
 
-def test_a_run_prints_and_leaves_what_log_parsers_and_people_look_for(
-    make_cfg, tmp_path, capsys
-) -> None:
+def test_a_run_prints_and_leaves_what_log_parsers_and_people_look_for(make_cfg, tmp_path, capsys):
     cfg = make_cfg("TRAIN.CHECKPOINT_FREQ", 3, "TRAIN.PRINT_FREQ", 2)
     build_trainer(cfg).train()
     out = capsys.readouterr().out
@@ -83,7 +81,7 @@ def test_a_run_prints_and_leaves_what_log_parsers_and_people_look_for(
     assert not [name for name in files if name.endswith(".tmp")]
 
 
-def test_the_best_validation_result_is_kept_and_deployed(make_cfg, tmp_path, monkeypatch) -> None:
+def test_the_best_validation_result_is_kept_and_deployed(make_cfg, tmp_path, monkeypatch):
     results = iter([10.0, 30.0, 20.0, 30.0, 55.0])
     splits = []
 
@@ -100,7 +98,7 @@ def test_the_best_validation_result_is_kept_and_deployed(make_cfg, tmp_path, mon
     assert torch.equal(weights(trainer)[:5], best["state_dict"]["2.weight"].flatten()[:5])
 
 
-def test_the_evaluator_is_told_the_split_before_its_reset(make_cfg, monkeypatch) -> None:
+def test_the_evaluator_is_told_the_split_before_its_reset(make_cfg, monkeypatch):
     trainer = build_trainer(make_cfg("TEST.SPLIT", "val"))
     evaluator, seen = trainer.evaluator, []
     reset = evaluator.reset
@@ -110,7 +108,7 @@ def test_the_evaluator_is_told_the_split_before_its_reset(make_cfg, monkeypatch)
     assert seen == ["val", "val", "test"]
 
 
-def test_validation_falls_back_to_the_test_data(make_cfg, capsys) -> None:
+def test_validation_falls_back_to_the_test_data(make_cfg, capsys):
     trainer = build_trainer(make_cfg())
     trainer.val_loader = None
     trainer.test("val")
@@ -118,7 +116,7 @@ def test_validation_falls_back_to_the_test_data(make_cfg, capsys) -> None:
     assert "Evaluate on the *test* set" in capsys.readouterr().out
 
 
-def test_no_test_means_no_test(make_cfg, capsys) -> None:
+def test_no_test_means_no_test(make_cfg, capsys):
     build_trainer(
         make_cfg("TEST.NO_TEST", True, "TEST.FINAL_MODEL", "best_val", "OPTIM.MAX_EPOCH", 1)
     ).train()
@@ -136,7 +134,7 @@ class NoModel(TrainerX):
 
 def test_a_trainer_without_a_model_trains_saves_and_resumes_without_a_crash(
     make_cfg, tmp_path, capsys
-) -> None:
+):
     trainer = NoModel(make_cfg("TRAINER.NAME", "NoModel"))
     trainer.train()
     trainer.save_model(0, str(tmp_path / "out"))
@@ -145,7 +143,7 @@ def test_a_trainer_without_a_model_trains_saves_and_resumes_without_a_crash(
     assert "=> result\n* total: 9" in capsys.readouterr().out
 
 
-def test_a_step_without_any_registered_model_still_runs(make_cfg, capsys) -> None:
+def test_a_step_without_any_registered_model_still_runs(make_cfg, capsys):
     class Cache(NoModel):
         def forward_backward(self, batch):
             return {"seen": len(batch["img"])}
@@ -155,7 +153,7 @@ def test_a_step_without_any_registered_model_still_runs(make_cfg, capsys) -> Non
 
 
 @pytest.mark.parametrize(("count", "batches"), [("train_x", 4), ("train_u", 3), ("smaller_one", 3)])
-def test_two_loaders_run_side_by_side(make_cfg, count, batches) -> None:
+def test_two_loaders_run_side_by_side(make_cfg, count, batches):
     cfg = make_cfg(
         *("TRAINER.NAME", "ToyTrainerXU", "TRAIN.COUNT_ITER", count, "OPTIM.MAX_EPOCH", 1),
         *("DATALOADER.TRAIN_U.SAME_AS_X", False, "DATALOADER.TRAIN_U.BATCH_SIZE", 2),
@@ -165,7 +163,7 @@ def test_two_loaders_run_side_by_side(make_cfg, count, batches) -> None:
     assert (trainer.num_batches, trainer.batch_idx) == (batches, batches - 1)
 
 
-def test_an_unknown_iteration_count_and_trainer_are_named(make_cfg) -> None:
+def test_an_unknown_iteration_count_and_trainer_are_named(make_cfg):
     cfg = make_cfg("TRAINER.NAME", "ToyTrainerXU", "TRAIN.COUNT_ITER", "both")
     with pytest.raises(ValueError, match=r"TRAIN\.COUNT_ITER: expected one of"):
         build_trainer(cfg).train()
@@ -173,7 +171,7 @@ def test_an_unknown_iteration_count_and_trainer_are_named(make_cfg) -> None:
         build_trainer(make_cfg("TRAINER.NAME", "ToyTrainr"))
 
 
-def test_models_are_registered_once_and_only_after_the_base_class() -> None:
+def test_models_are_registered_once_and_only_after_the_base_class():
     class Early(TrainerBase):
         def __init__(self) -> None:
             self.register_model("a", nn.Linear(1, 1))
@@ -189,7 +187,7 @@ def test_models_are_registered_once_and_only_after_the_base_class() -> None:
         trainer.get_model_names(["b"])
 
 
-def test_only_the_named_registered_models_change_mode() -> None:
+def test_only_the_named_registered_models_change_mode():
     trainer = TrainerBase()
     first, second = nn.Linear(1, 1), nn.Linear(1, 1)
     trainer.register_model("first", first)
@@ -203,7 +201,7 @@ def test_only_the_named_registered_models_change_mode() -> None:
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
-def test_a_loss_that_is_not_finite_stops_the_run(loss) -> None:
+def test_a_loss_that_is_not_finite_stops_the_run(loss):
     trainer = TrainerBase()
     trainer.model_backward_and_update(torch.tensor(loss, requires_grad=True))
     with pytest.raises(FloatingPointError, match="Loss is infinite or NaN!"):
@@ -212,7 +210,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(loss) -> None:
 
 def test_saved_weights_load_by_epoch_or_the_best_with_or_without_a_result(
     make_cfg, tmp_path, capsys
-) -> None:
+):
     trainer, out = build_trainer(make_cfg()), str(tmp_path / "out")
     before = weights(trainer).clone()
     trainer.save_model(2, out)
@@ -236,7 +234,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_gets_a_bar_and_the_log_gets_the_lines(make_cfg, tmp_path, monkeypatch) -> None:
+def test_a_terminal_gets_a_bar_and_the_log_gets_the_lines(make_cfg, tmp_path, monkeypatch):
     stdout, stderr = Terminal(), Terminal()
     monkeypatch.setattr(sys, "stdout", stdout)
     monkeypatch.setattr(sys, "stderr", stderr)
@@ -252,7 +250,7 @@ def test_a_terminal_gets_a_bar_and_the_log_gets_the_lines(make_cfg, tmp_path, mo
 
 
 @pytest.mark.parametrize("which", ["stdout", "stderr"])
-def test_anything_but_a_terminal_gets_plain_lines_only(make_cfg, monkeypatch, which) -> None:
+def test_anything_but_a_terminal_gets_plain_lines_only(make_cfg, monkeypatch, which):
     """Of every batch, as there are fewer than TRAIN.PRINT_FREQ."""
     streams = {"stdout": Terminal(), "stderr": Terminal(), which: io.StringIO()}
     for name, stream in streams.items():
@@ -262,13 +260,13 @@ def test_anything_but_a_terminal_gets_plain_lines_only(make_cfg, monkeypatch, wh
     assert "epoch" not in streams["stderr"].getvalue()
 
 
-def test_a_missing_tensorboard_costs_one_line(make_cfg, monkeypatch, capsys) -> None:
+def test_a_missing_tensorboard_costs_one_line(make_cfg, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     build_trainer(make_cfg("OPTIM.MAX_EPOCH", 1)).train()
     assert capsys.readouterr().out.count("tensorboard is not installed") == 1
 
 
-def test_tensorboard_gets_losses_rates_and_results(make_cfg, monkeypatch) -> None:
+def test_tensorboard_gets_losses_rates_and_results(make_cfg, monkeypatch):
     written = []
     writer = types.SimpleNamespace(
         add_scalar=lambda tag, value, step: written.append((tag, step)), close=lambda: None
@@ -293,7 +291,7 @@ class Pixels(Backbone):
         return x.flatten(1)[:, :4]
 
 
-def test_the_simple_trainer_builds_backbone_head_and_classifier(make_cfg, monkeypatch) -> None:
+def test_the_simple_trainer_builds_backbone_head_and_classifier(make_cfg, monkeypatch):
     monkeypatch.setitem(BACKBONE_REGISTRY._obj_map, "pixels", Pixels)
     cfg = make_cfg(
         *("MODEL.BACKBONE.NAME", "pixels", "MODEL.HEAD.NAME", "mlp"),
@@ -308,12 +306,12 @@ def test_the_simple_trainer_builds_backbone_head_and_classifier(make_cfg, monkey
         SimpleTrainer(make_cfg("MODEL.BACKBONE.NAME", "resnet5"))
 
 
-def test_a_residual_network_gives_features() -> None:
+def test_a_residual_network_gives_features():
     backbone = BACKBONE_REGISTRY.get("resnet18")(pretrained=False).eval()
     assert backbone(torch.rand(1, 3, 32, 32)).shape == (1, backbone.out_features) == (1, 512)
 
 
-def test_a_checkouts_own_logger_needs_to_know_nothing_of_terminals(monkeypatch) -> None:
+def test_a_checkouts_own_logger_needs_to_know_nothing_of_terminals(monkeypatch):
     from dassl.engine.progress import on_terminal
 
     monkeypatch.setattr("sys.stdout", type("Logger", (), {"write": print, "flush": print})())

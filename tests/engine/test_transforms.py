@@ -30,7 +30,7 @@ def names(transform: T.Compose) -> list[str]:
 
 @pytest.mark.parametrize("choice", AVAI_CHOICES)
 @pytest.mark.parametrize("is_train", [True, False])
-def test_every_name_gives_a_tensor_of_the_right_size(make_cfg, picture, choice, is_train) -> None:
+def test_every_name_gives_a_tensor_of_the_right_size(make_cfg, picture, choice, is_train):
     transform = build_transform(make_cfg("INPUT.SIZE", (16, 12)), is_train, [choice])
     for seed in range(5):
         set_random_seed(seed)
@@ -41,7 +41,7 @@ def test_every_name_gives_a_tensor_of_the_right_size(make_cfg, picture, choice, 
         assert torch.equal(first, transform(picture))
 
 
-def test_the_order_of_the_training_steps_is_the_published_one(make_cfg) -> None:
+def test_the_order_of_the_training_steps_is_the_published_one(make_cfg):
     found = names(build_transform(make_cfg(), choices=AVAI_CHOICES))
     assert found == [
         "Random2DTranslation",
@@ -63,7 +63,7 @@ def test_the_order_of_the_training_steps_is_the_published_one(make_cfg) -> None:
     ]
 
 
-def test_coop_preprocessing_equals_torchvision_step_by_step(make_cfg, picture) -> None:
+def test_coop_preprocessing_equals_torchvision_step_by_step(make_cfg, picture):
     cfg = make_cfg(
         *("INPUT.INTERPOLATION", "bicubic", "INPUT.SIZE", (16, 16)),
         *("INPUT.TRANSFORMS", ("random_resized_crop", "random_flip", "normalize")),
@@ -86,13 +86,13 @@ def test_coop_preprocessing_equals_torchvision_step_by_step(make_cfg, picture) -
         assert torch.equal(ours, expected(picture))
 
 
-def test_an_unknown_name_is_refused_and_no_transform_is_none(make_cfg) -> None:
+def test_an_unknown_name_is_refused_and_no_transform_is_none(make_cfg):
     with pytest.raises(AssertionError, match=r"INPUT.TRANSFORMS: expected .* got 'rotate'"):
         build_transform(make_cfg(), choices=["rotate"])
     assert build_transform(make_cfg("INPUT.NO_TRANSFORM", True)) is None
 
 
-def test_cutout_blanks_squares_of_a_copy() -> None:
+def test_cutout_blanks_squares_of_a_copy():
     image = torch.ones(3, 32, 32)
     for seed in range(20):
         set_random_seed(seed)
@@ -103,7 +103,7 @@ def test_cutout_blanks_squares_of_a_copy() -> None:
     assert image.all()
 
 
-def test_instance_norm_noise_and_translation_do_what_they_say(picture) -> None:
+def test_instance_norm_noise_and_translation_do_what_they_say(picture):
     tensor = T.ToTensor()(picture)
     normed = InstanceNormalization()(tensor)
     assert torch.allclose(normed.mean((1, 2)), torch.zeros(3), atol=1e-5)
@@ -120,7 +120,7 @@ def test_instance_norm_noise_and_translation_do_what_they_say(picture) -> None:
     assert not np.array_equal(np.asarray(plain), np.asarray(moved))
 
 
-def test_settings_of_transforms_that_are_not_chosen_are_not_read(make_cfg) -> None:
+def test_settings_of_transforms_that_are_not_chosen_are_not_read(make_cfg):
     cfg = make_cfg()
     for key in [*cfg.INPUT]:
         if key.startswith(("RANDAUGMENT", "COLORJITTER", "CUTOUT", "GN_", "GB_", "RGS_", "RRCROP")):

@@ -45,7 +45,7 @@ class Terminal(io.StringIO):
         return 7
 
 
-def test_a_registry_works_as_decorator_and_as_call_and_hands_the_class_back() -> None:
+def test_a_registry_works_as_decorator_and_as_call_and_hands_the_class_back():
     registry = Registry("T")
 
     @registry.register()
@@ -59,7 +59,7 @@ def test_a_registry_works_as_decorator_and_as_call_and_hands_the_class_back() ->
     assert registry.registered_names() == ["First", "Second"]
 
 
-def test_a_registry_refuses_a_second_object_of_a_name_unless_forced() -> None:
+def test_a_registry_refuses_a_second_object_of_a_name_unless_forced():
     registry = Registry("T")
     first = type("X", (), {})
     second = type("X", (), {})
@@ -72,13 +72,13 @@ def test_a_registry_refuses_a_second_object_of_a_name_unless_forced() -> None:
         registry.get("Y")
 
 
-def test_an_unknown_name_is_answered_with_the_closest_one() -> None:
+def test_an_unknown_name_is_answered_with_the_closest_one():
     check_availability("CoOp", ["CoOp"])
     with pytest.raises(ValueError, match=r"but got \[CoOpp\] \(do you mean \[CoOp\]\?\)"):
         check_availability("CoOpp", ["MaPLe", "CoOp", "KgCoOp"])
 
 
-def test_the_logger_copies_stdout_and_still_answers_for_the_console(tmp_path, monkeypatch) -> None:
+def test_the_logger_copies_stdout_and_still_answers_for_the_console(tmp_path, monkeypatch):
     console = Terminal()
     monkeypatch.setattr(sys, "stdout", console)
     setup_logger(str(tmp_path / "run"))
@@ -95,9 +95,7 @@ def test_the_logger_copies_stdout_and_still_answers_for_the_console(tmp_path, mo
     assert console.getvalue() == "one\ntwo\n"
 
 
-def test_a_second_log_gets_the_time_in_its_name_and_a_file_of_its_own(
-    tmp_path, monkeypatch
-) -> None:
+def test_a_second_log_gets_the_time_in_its_name_and_a_file_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     for text in ("first", "second"):
         setup_logger(str(tmp_path))
@@ -110,7 +108,7 @@ def test_a_second_log_gets_the_time_in_its_name_and_a_file_of_its_own(
     sys.stdout.close()
 
 
-def test_no_output_means_no_logger_and_a_log_file_can_be_named(tmp_path, monkeypatch) -> None:
+def test_no_output_means_no_logger_and_a_log_file_can_be_named(tmp_path, monkeypatch):
     console = io.StringIO()
     monkeypatch.setattr(sys, "stdout", console)
     setup_logger(None)
@@ -122,13 +120,13 @@ def test_no_output_means_no_logger_and_a_log_file_can_be_named(tmp_path, monkeyp
     sys.stdout.close()
 
 
-def test_an_unwritable_log_directory_is_named(tmp_path) -> None:
+def test_an_unwritable_log_directory_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match=r"cannot write the log file .*file.*--output-dir"):
         setup_logger(str(tmp_path / "file" / "run"))
 
 
-def test_the_same_seed_gives_the_same_numbers_everywhere() -> None:
+def test_the_same_seed_gives_the_same_numbers_everywhere():
     draws = []
     for _ in range(2):
         set_random_seed(3)
@@ -136,7 +134,7 @@ def test_the_same_seed_gives_the_same_numbers_everywhere() -> None:
     assert draws[0] == draws[1]
 
 
-def test_the_environment_is_described_without_starting_a_process(monkeypatch) -> None:
+def test_the_environment_is_described_without_starting_a_process(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("a process was started")
 
@@ -146,7 +144,7 @@ def test_the_environment_is_described_without_starting_a_process(monkeypatch) ->
         assert expected in text
 
 
-def test_an_average_meter_weighs_by_count_and_can_be_exponential() -> None:
+def test_an_average_meter_weighs_by_count_and_can_be_exponential():
     meter = AverageMeter()
     meter.update(torch.tensor(1.0))
     meter.update(4.0, n=2)
@@ -159,7 +157,7 @@ def test_an_average_meter_weighs_by_count_and_can_be_exponential() -> None:
     assert meter.avg == pytest.approx(0.9 * 0.1 + 0.2)
 
 
-def test_a_metric_meter_prints_value_and_mean_of_each_name() -> None:
+def test_a_metric_meter_prints_value_and_mean_of_each_name():
     meter = MetricMeter()
     meter.update({"loss": 1.0, "acc": torch.tensor(50.0)})
     meter.update(None)
@@ -169,14 +167,14 @@ def test_a_metric_meter_prints_value_and_mean_of_each_name() -> None:
         meter.update([1.0])
 
 
-def test_json_goes_through_a_directory_that_did_not_exist(tmp_path) -> None:
+def test_json_goes_through_a_directory_that_did_not_exist(tmp_path):
     path = tmp_path / "a" / "b.json"
     write_json({"x": [1, "é"]}, str(path))
     assert read_json(str(path)) == {"x": [1, "é"]}
     assert path.read_text() == json.dumps({"x": [1, "é"]}, indent=4)
 
 
-def test_path_helpers(tmp_path) -> None:
+def test_path_helpers(tmp_path):
     mkdir_if_missing(str(tmp_path / "x" / "y"))
     for name in ("b", ".hidden", "a"):
         (tmp_path / "x" / "y" / name).write_text("data")
@@ -190,14 +188,14 @@ def test_path_helpers(tmp_path) -> None:
     assert (tmp_path / "copy").read_text() == "data"
 
 
-def test_parameters_are_counted() -> None:
+def test_parameters_are_counted():
     model = nn.Linear(2, 3)
     assert count_num_param(model) == 9 == count_num_param(params=model.parameters())
     with pytest.raises(ValueError, match="at least one"):
         count_num_param()
 
 
-def test_importing_the_engine_needs_only_light_libraries() -> None:
+def test_importing_the_engine_needs_only_light_libraries():
     light = {"PIL", "dassl", "numpy", "tabulate", "torch", "torchvision", "tqdm", "yacs", "yaml"}
     rooms = ("config", "config.dassl_keys", "errors", "files", "legacy")
     ours = {f"coop_cmp.{room}" for room in rooms}

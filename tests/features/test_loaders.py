@@ -104,9 +104,10 @@ def test_a_changed_image_file_changes_the_key(run, pictures, tmp_path):
 
 
 def test_a_method_that_changes_image_features_does_not_use_the_store_and_says_so(run, tmp_path):
-    options = ("TRAINER.MAPLE.PROMPT_DEPTH", "2", "OPTIM.MAX_EPOCH", "1")
+    options = ("TRAINER.MAPLE.PROMPT_DEPTH", "2", "INPUT.SHARED_VIEWS", "True")
     _, said = run("maple", *options, trainer="MaPLe")
     assert "Feature store: not for MaPLe" in said
+    assert "Shared views: not for MaPLe, which changes image features" in said
     assert stored(tmp_path) == 0
 
 

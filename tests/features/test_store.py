@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import multiprocessing
 import os
@@ -73,12 +72,6 @@ def test_any_other_description_has_features_of_its_own(change, times, store):
     assert compute.times == len(files(store)) == times
 
 
-def other_shape(path: Path) -> None:
-    """The same bytes in another shape, under the right key."""
-    metadata = {"key": path.stem, "checksum": checksum(FEATURES)}
-    save_file({"features": FEATURES.view(4, 3)}, path, metadata)
-
-
 def of_another_key(path: Path) -> None:
     """A sound file that was made for something else and renamed."""
     other = FeatureStore(path.parent / "other")
@@ -103,11 +96,9 @@ def changed(change: Callable[[bytes], bytes]) -> Callable[[Path], int]:
 
 DAMAGES = {
     "truncated": changed(lambda content: content[:-5]),
-    "without data": changed(lambda content: content[:40]),
     "empty": changed(lambda content: b""),
     "one bit changed": changed(lambda content: content[:-1] + bytes([content[-1] ^ 1])),
     "garbage": changed(lambda content: b"not features at all" * 100),
-    "another shape": other_shape,
     "of another key": of_another_key,
     "of another program": of_another_program,
     "zero": with_right_sum(torch.zeros(3, 4)),
@@ -207,23 +198,12 @@ def test_a_run_that_fails_does_not_let_two_others_compute(store, tmp_path):
     assert log.read_text() == "computed\n"
 
 
-def test_a_full_disk_costs_one_line_and_leaves_no_torn_file(store, monkeypatch, capsys):
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    assert torch.equal(store.fetch(DESCRIPTION, Computed()), FEATURES)
-    (line,) = capsys.readouterr().out.splitlines()
-    assert "No space left on device" in line
-    assert "going on without" in line
-    assert files(store) == []
-
-
 def test_a_folder_that_cannot_be_made_costs_one_line(tmp_path, capsys):
     (tmp_path / "file").write_text("in the way")
     store = FeatureStore(tmp_path / "file" / "store")
     assert torch.equal(store.fetch(DESCRIPTION, Computed()), FEATURES)
-    assert len(capsys.readouterr().out.splitlines()) == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "going on without" in line
 
 
 def test_a_failure_while_computing_is_shown_once_and_leaves_nothing(store):

@@ -85,12 +85,6 @@ def test_a_run_that_would_wait_encodes_later_epochs_instead(run, monkeypatch):
     assert (found == expected).all()
 
 
-def test_another_method_reads_the_same_views(run):
-    run("first", *SHARED)
-    _, said = run("second", *SHARED, "OPTIM.MAX_EPOCH", "1", trainer="CoCoOp")
-    assert "read epochs" in said
-
-
 @pytest.mark.parametrize("shared", ["True", "False"])
 def test_a_killed_run_goes_on_with_the_views_of_its_epoch(run, shared, monkeypatch):
     options = ("INPUT.SHARED_VIEWS", shared, "DATALOADER.NUM_WORKERS", "1")
@@ -110,11 +104,6 @@ def test_a_killed_run_goes_on_with_the_views_of_its_epoch(run, shared, monkeypat
     resumed, said = run("killed", *options)
     assert "will resume training" in said
     assert (resumed == whole).all()
-
-
-def test_a_method_that_changes_image_features_says_so_and_trains_on(run):
-    _, said = run("maple", *SHARED, "TRAINER.MAPLE.PROMPT_DEPTH", "2", trainer="MaPLe")
-    assert "Shared views: not for MaPLe, which changes image features" in said
 
 
 @pytest.mark.parametrize("options", [("INPUT.VIEW_SEED", "stream"), ("SEED", "-1")])

@@ -135,6 +135,19 @@ def test_methods_train_predict_and_export_on_other_towers(
         np.testing.assert_allclose(left["logits"], one.logits, atol=1e-5)
 
 
+@pytest.mark.parametrize("backbone", ["siglip", "eva", "hf", "mobileclip"], indirect=True)
+def test_half_precision_which_is_the_methods_default_works_on_other_towers(backbone, run):
+    side = SIDE.get(backbone.rpartition("-")[2], 32)
+    options = ("MODEL.BACKBONE.NAME", backbone, "INPUT.SIZE", f"({side}, {side})")
+    half = (*options, "TRAINER.COOP.PREC", "fp16")
+    expected, _ = run("single", *options, trainer="ZeroshotCLIP")
+    found, _ = run("half", *half, trainer="ZeroshotCLIP")
+    np.testing.assert_allclose(found, expected, atol=0.02 * np.abs(expected).max())
+    learned, said = run("learned", *half, trainer="CoOp_CMP")
+    assert "loss_cmp" in said
+    assert np.isfinite(learned).all()
+
+
 SIGMOID = ("MODEL.SCORES", "sigmoid", "INPUT.SIZE", "(32, 32)")
 
 

@@ -2,58 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import open_clip
 import pytest
 import torch
 from dassl.config import get_cfg_default
 from dassl.engine import TRAINER_REGISTRY, SimpleTrainer
-from safetensors.torch import save_file
 
 import coop_cmp.runs.evaluator
 import coop_cmp.trainers  # noqa: F401
-from coop_cmp.clip import add_models
 from coop_cmp.config.resolve import extend_cfg
 from coop_cmp.trainers.terms import register_if_term
+from tests.small_clip import RESNET, described, register, vit
 
 CLASSES = ["cat", "golden_retriever", "kite (bird of prey)", "tench", "2012 BMW M3 coupe"]
 METHODS = ["CoOp", "CoCoOp", "ProDA", "MaPLe", "KgCoOp", "CLIPFT"]
 NODES = [name.upper() for name in METHODS]
-TEXT = {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2}
+TIMM = {"timm_model_name": "test_convnext", "timm_model_pretrained": False, "timm_pool": ""}
 MODELS = {
     # As many layers as real CLIP models, and the image tokens of ViT-B/16.
-    "DeepCLIP": {
-        "embed_dim": 32,
-        "vision_cfg": {
-            "image_size": 224,
-            "patch_size": 16,
-            "width": 48,
-            "layers": 12,
-            "head_width": 24,
-        },
-        "text_cfg": TEXT | {"layers": 12},
-    },
-    "TinyResNet": {
-        "embed_dim": 32,
-        "vision_cfg": {"image_size": 32, "layers": [1, 1, 1, 1], "width": 8, "head_width": 16},
-        "text_cfg": TEXT | {"layers": 2},
-    },
-    "TinyTimm": {
-        "embed_dim": 32,
-        "vision_cfg": {
-            "image_size": 32,
-            "timm_model_name": "test_convnext",
-            "timm_model_pretrained": False,
-            "timm_pool": "",
-            "timm_proj": "linear",
-        },
-        "text_cfg": TEXT | {"layers": 2},
-    },
+    "DeepCLIP": described(vit(224, 16, 48, 12, 24), layers=12),
+    "TinyResNet": described(RESNET),
+    "TinyTimm": described({"image_size": 32, "timm_proj": "linear", **TIMM}),
 }
 
 
@@ -62,12 +35,7 @@ def models(tiny_weights: Path, tmp_path_factory: pytest.TempPathFactory) -> None
     """Register DeepCLIP, TinyResNet and TinyTimm with random weights, beside TinyCLIP."""
     folder = tmp_path_factory.mktemp("more_models")
     for name, config in MODELS.items():
-        (folder / f"{name}.json").write_text(json.dumps(config))
-        open_clip.add_model_config(folder / f"{name}.json")
-        torch.manual_seed(1)
-        state = open_clip.create_model(name).state_dict()
-        save_file({k: v.contiguous() for k, v in state.items()}, folder / f"{name}.safetensors")
-    add_models(folder)
+        register(folder, name, config, seed=1)
 
 
 def random_batches(count: int, size: int, classes: int, pixels: int) -> list[dict[str, Any]]:
@@ -142,3 +110,14 @@ def loss_and_gradients(trainer: Any) -> tuple[torch.Tensor, dict[str, torch.Tens
     named = {k: p for k, p in trainer.learner.named_parameters() if p.requires_grad}
     gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
     return loss, {k: g for k, g in zip(named, gradients, strict=True) if g is not None}
+
+
+def assert_loss_and_gradients(trainer: Any, expected: torch.Tensor) -> None:
+    """Compare the loss of the first batch, and all of its gradients, with what is expected."""
+    loss, gradients = loss_and_gradients(trainer)
+    torch.testing.assert_close(loss, expected.float())
+    weights = dict(trainer.learner.named_parameters())
+    plain = torch.autograd.grad(expected, list(weights.values()))
+    for name, gradient in zip(weights, plain, strict=True):
+        rounding = 1e-6 * max(1.0, float(gradient.abs().max()))
+        torch.testing.assert_close(gradients[name], gradient, rtol=1e-4, atol=rounding, msg=name)

@@ -39,6 +39,13 @@ def text_feature(clip: Any, rows: Tensor, end: int, deep: Sequence[Tensor] = ())
     return F.normalize(model.ln_final(x)[0, end] @ model.text_projection, dim=-1)
 
 
+def prompt_feature(
+    clip: Any, prompt: str, vectors: Tensor | None = None, deep: Sequence[Tensor] = ()
+) -> Tensor:
+    """The normalised feature [E] of a prompt with vectors behind its start."""
+    return text_feature(clip, embed(clip, prompt, vectors), end_of(clip, prompt), deep)
+
+
 def logits_of(clip: Any, image_features: Tensor, text_features: Tensor) -> Tensor:
     """Scaled cosines [B, C]."""
     return clip.model.logit_scale.exp() * image_features @ text_features.t()

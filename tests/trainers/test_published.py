@@ -98,12 +98,6 @@ def test_maple_learns_two_vectors_and_a_map_in_nine_layers(vit):
     )
 
 
-def test_maple_takes_exactly_as_many_words_as_vectors(vit):
-    learner = MultiModalPromptLearner(settings("MAPLE", N_CTX=4), vit, NAMES, 768)
-    words = vit.tokenizer(["a photo of a"])[0, 1:5]
-    assert torch.equal(learner.ctx, vit.text.embedding(words))
-
-
 def test_kgcoop_starts_from_four_words(vit):
     node = settings("KGCOOP")
     learner = PromptLearner(node, vit, NAMES)

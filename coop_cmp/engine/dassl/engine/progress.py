@@ -109,15 +109,13 @@ class EpochProgress:
 
         if not due:
             return
-        self._print(
+        line = (
             f"epoch [{trainer.epoch + 1}/{trainer.max_epoch}] "
             f"batch [{done}/{trainer.num_batches}] "
             f"time {self.batch_time.val:.3f} ({self.batch_time.avg:.3f}) "
             f"data {self.data_time.val:.3f} ({self.data_time.avg:.3f}) "
             f"{self.losses} lr {lr:.4e} eta {eta}"
         )
-
-    def _print(self, line: str) -> None:
         stdout: Any = sys.stdout
         if self.bar is None:
             print(line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -70,60 +70,49 @@ class Classification(EvaluatorBase):
 
     def reset(self) -> None:
         """Forget all batches."""
-        self._correct = 0
-        self._total = 0
         self._y_true: list[int] = []
         self._y_pred: list[int] = []
-        self._per_class_res: defaultdict[int, list[int]] | None = (
-            defaultdict(list) if self.cfg.TEST.PER_CLASS_RESULT else None
-        )
 
     def process(self, mo: Tensor, gt: Tensor) -> None:
         """Take scores [N, C] and labels [N]."""
-        pred = mo.argmax(dim=1)
-        matches = (pred == gt).int().tolist()
-        self._correct += sum(matches)
-        self._total += len(gt)
         self._y_true.extend(gt.tolist())
-        self._y_pred.extend(pred.tolist())
-        if self._per_class_res is not None:
-            for label, match in zip(gt.tolist(), matches, strict=True):
-                self._per_class_res[label].append(match)
+        self._y_pred.extend(mo.argmax(dim=1).tolist())
 
     def evaluate(self) -> OrderedDict[str, Any]:
         """Print and return the results, in percent."""
-        if not self._total:
+        if not self._y_true:
             raise ValueError("evaluate: there are no samples; the test split is empty")
-        accuracy = 100.0 * self._correct / self._total
-        _, counts = confusion_counts(self._y_true, self._y_pred)
+        labels, counts = confusion_counts(self._y_true, self._y_pred)
+        total, correct = len(self._y_true), int(counts.trace())
+        accuracy = 100.0 * correct / total
         results: OrderedDict[str, Any] = OrderedDict(
             accuracy=accuracy, error_rate=100.0 - accuracy, macro_f1=macro_f1(counts)
         )
         print(
             "=> result\n"
-            f"* total: {self._total:,}\n"
-            f"* correct: {self._correct:,}\n"
+            f"* total: {total:,}\n"
+            f"* correct: {correct:,}\n"
             f"* accuracy: {accuracy:.1f}%\n"
             f"* error: {results['error_rate']:.1f}%\n"
             f"* macro_f1: {results['macro_f1']:.1f}%"
         )
-        if self._per_class_res is not None:
-            results["perclass_accuracy"] = self._print_per_class()
+        if self.cfg.TEST.PER_CLASS_RESULT:
+            results["perclass_accuracy"] = self._print_per_class(labels, counts)
         if self.cfg.TEST.COMPUTE_CMAT:
             self._save_confusion_matrix(counts)
         return results
 
-    def _print_per_class(self) -> float:
-        assert self._per_class_res is not None
+    def _print_per_class(self, labels: np.ndarray, counts: np.ndarray) -> float:
         assert self._lab2cname is not None
         print("=> per-class result")
         accuracies = []
-        for label in sorted(self._per_class_res):
-            matches = self._per_class_res[label]
-            accuracies.append(100.0 * sum(matches) / len(matches))
+        for label, total, correct in zip(labels, counts.sum(1), counts.diagonal(), strict=True):
+            if not total:  # only predicted
+                continue
+            accuracies.append(100.0 * correct / total)
             print(
-                f"* class: {label} ({self._lab2cname[label]})\ttotal: {len(matches):,}\t"
-                f"correct: {sum(matches):,}\tacc: {accuracies[-1]:.1f}%"
+                f"* class: {label} ({self._lab2cname[label]})\ttotal: {total:,}\t"
+                f"correct: {correct:,}\tacc: {accuracies[-1]:.1f}%"
             )
         mean = float(np.mean(accuracies))
         print(f"* average: {mean:.1f}%")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -29,7 +29,7 @@ class Registry:
             KeyError: the name is taken and ``force`` is false.
         """
         if obj is None:
-            return self._decorator(force)
+            return lambda obj: self.register(obj, force=force)
         name = obj.__name__
         if name in self._obj_map and not force:
             raise KeyError(
@@ -37,9 +37,6 @@ class Registry:
             )
         self._obj_map[name] = obj
         return obj
-
-    def _decorator(self, force: bool) -> Callable[[Any], Any]:
-        return lambda obj: self.register(obj, force=force)
 
     def get(self, name: str) -> Any:
         """Return the object registered as ``name``; KeyError if there is none."""
