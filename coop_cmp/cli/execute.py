@@ -15,8 +15,8 @@ from coop_cmp.runs.run import Run
 from coop_cmp.sweep.devices import THREADS
 from coop_cmp.sweep.failures import Failure, report_failures
 from coop_cmp.sweep.launcher import Launcher, Settings
-from coop_cmp.sweep.process import import_for_runs, import_variables
-from coop_cmp.sweep.progress import Progress, make_progress
+from coop_cmp.sweep.process import command_on, import_for_runs, import_variables
+from coop_cmp.sweep.progress import Progress
 from coop_cmp.sweep.slurm import attach, queue
 from coop_cmp.sweep.slurm.plan import chains, describe, parameters, plan
 from coop_cmp.sweep.timing import Estimator, duration, kind_of
@@ -66,7 +66,7 @@ def execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> 
     else:
         if settings.fork:
             import_for_runs(settings.threads)
-        progress = make_progress(len(runs), done, settings.jobs, estimator)
+        progress = Progress(len(runs), done, settings.jobs, estimator)
         failures = Launcher(project, settings, progress).launch(open_runs)
     return _all_well(project, runs, failures)
 
@@ -138,12 +138,8 @@ def _print_commands(project: Project, settings: Settings, runs: Sequence[Run]) -
     variables = import_variables()
     variables |= dict.fromkeys(THREADS, str(settings.threads)) if settings.threads else {}
     first = ["env", *(f"{name}={value}" for name, value in variables.items())] if variables else []
-    device = settings.devices[0].partition(":")[0]
+    first += [sys.executable, *settings.program]
     for chain in chains(runs):
-        commands = []
-        for run in chain:
-            command, *words = project.command(run)
-            redo = ["--redo"] if settings.redo and project.state(run).kind == "foreign" else []
-            call = [*first, sys.executable, *settings.program, command]
-            commands.append(shlex.join([*call, "--device", device, *redo, *words]))
-        print(" && ".join(commands))
+        redo = {run: settings.redo and project.state(run).kind == "foreign" for run in chain}
+        calls = [command_on(settings.devices[0], project, run, redo[run]) for run in chain]
+        print(" && ".join(shlex.join([*first, *call]) for call in calls))

@@ -15,7 +15,7 @@ import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
@@ -33,12 +33,6 @@ from coop_cmp.runs.run import DEFAULT_FORM, LAMBDAS, Run, number_text
 if TYPE_CHECKING:
     import pandas as pd
 
-SHIFTS = ("Noise", "Blur", "Rotate", "Invert")
-NO_VALIDATION = (
-    "ImageNet",
-    *(f"{name}{shift}" for name in ("Digits", "Glyphs") for shift in SHIFTS),
-)
-"""How the names of data sets begin that have no validation part besides their test set."""
 _ON_TEST_SET = (
     "{}: its validation part is the test set, and lambda must not be chosen there; choose it on "
     "another data set"
@@ -79,8 +73,16 @@ def choose(candidates: Sequence[Candidate], part: str, metric: str) -> Candidate
 
 def refuse_test_sets(project: Project, datasets: Iterable[str]) -> None:
     """Raise UserError for a data set on which lambda would be chosen by its test set."""
+    from dassl.data.datasets import DATASET_REGISTRY  # loads torch, too slow for --help
+
+    import coop_cmp.datasets  # noqa: F401 - registers them
+
+    known = set(DATASET_REGISTRY.registered_names())
     for name in datasets:
-        if project.dataset_names.get(name, "").startswith(NO_VALIDATION):
+        registered = project.dataset_names.get(name)
+        kind: Any = DATASET_REGISTRY.get(registered) if registered in known else None
+        sizes = getattr(kind, "sizes", None)
+        if sizes and not (sizes.val and kind.sample_val):
             raise UserError(_ON_TEST_SET.format(name))
 
 

@@ -6,15 +6,12 @@ coop-cmp validate --backbone RN50 --data /path/to/data
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coop_cmp import CONFIGS
+from coop_cmp import CONFIGS, cli
 from coop_cmp.cli.execute import execute
 from coop_cmp.cli.options import add_launch_arguments, project_of
 from coop_cmp.config.defaults import OPENAI_NAMES
@@ -23,7 +20,6 @@ from coop_cmp.files import read_yaml
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.records import RESULTS_FILE, read_results
 from coop_cmp.runs.run import Run
-from coop_cmp.sweep.process import import_variables
 
 CAUSES = {
     "weights": "an incomplete download, or the weights of another release: fetch the file again",
@@ -172,16 +168,15 @@ def _checkpoint(
     args: argparse.Namespace, project: Project, run: Run, published: Mapping[str, Any]
 ) -> Line:
     """Test a trained prompt, of this or of the CoOp codebase."""
-    command = [sys.executable, "-m", "coop_cmp.cli", *project.command(run)]
+    from coop_cmp.predict.trainer import quiet  # loads torch, too slow for --help
+
     place = project.output / "validation" / run.path
-    command[command.index("--output-dir") + 1] = str(place)
-    at = command.index("--output-dir")
-    command[at:at] = ["--eval-only", "--model-dir", args.checkpoint, "--redo"]
-    environment = {**os.environ, **import_variables()}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1]
-        raise UserError(f"the test of {args.checkpoint} failed: {last}")
+    words = project.command(run)
+    at = words.index("--output-dir")
+    words[at + 1] = str(place)
+    words[at:at] = ["--eval-only", "--model-dir", args.checkpoint, "--redo"]
+    with quiet():
+        cli.dispatch(words)
     accuracy = 100 * read_results(place / RESULTS_FILE)["metrics"]["accuracy"]
     return accuracy_line(run, "coop_16_shots", accuracy, published)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from types import FrameType
@@ -15,13 +14,11 @@ from coop_cmp.runs.run import Run
 from coop_cmp.sweep.devices import environment_for
 from coop_cmp.sweep.failures import Failure, alike, describe_exit, out_of_memory
 from coop_cmp.sweep.lock import RunLock
-from coop_cmp.sweep.process import Attempt, Trial, reject_results, start, tail
+from coop_cmp.sweep.process import Attempt, Trial, command_on, reject_results, start, tail
 from coop_cmp.sweep.progress import Progress
 from coop_cmp.sweep.timing import duration
 
 POLL_SECONDS = 0.05
-STRIKES = 3  # runs that fail in a row within QUICK seconds retire a device
-QUICK = 30.0
 
 
 @dataclass(frozen=True)
@@ -60,8 +57,6 @@ class Launcher:
         self.active: dict[int, Attempt] = {}
         self.failures: dict[Run, Failure] = {}
         self.waiting_since: dict[Run, float] = {}
-        self.strikes: dict[str, set[Run]] = defaultdict(set)  # failures in a row
-        self.retired: set[str] = set()
 
     def launch(self, runs: Iterable[Run]) -> list[Failure]:
         """Do all runs that are not done yet.
@@ -91,31 +86,20 @@ class Launcher:
             for attempt in self.active.values():
                 attempt.stop()
                 attempt.lock.release()
-            self.progress.close()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
         return list(self.failures.values())
 
-    def _device(self, slot: int) -> str:
-        return self.settings.devices[slot % len(self.settings.devices)]
-
     def _fill_slots(self) -> None:
         for slot in range(self.settings.jobs):
-            device = self._device(slot)
-            while slot not in self.active and device not in self.retired:
-                claimed = self._claim_next(device)
-                if claimed is None:
-                    break
+            device = self.settings.devices[slot % len(self.settings.devices)]
+            if slot not in self.active and (claimed := self._claim_next(device)):
                 trial, lock = claimed
                 self.progress.started(trial.run, trial.number)
                 self.active[slot] = self._start(trial, lock, device)
 
     def _start(self, trial: Trial, lock: RunLock, device: str) -> Attempt:
-        command, *words = self.project.command(trial.run)
-        # Named, so that a device that does not work is an error and not a slow run on another one.
-        # The environment shows a run a single GPU, whose number is then 0.
-        flags = ["--device", device.partition(":")[0], *(["--redo"] if trial.redo else [])]
-        call = [*self.settings.program, command, *flags, *words]
+        call = [*self.settings.program, *command_on(device, self.project, trial.run, trial.redo)]
         directory = self.project.directory(trial.run)
         environment = environment_for(device, self.settings.threads)
         return start(trial, lock, device, directory, call, environment, self.settings.fork)
@@ -127,7 +111,7 @@ class Launcher:
             return None
         active = {attempt.trial.run for attempt in self.active.values()}
         reserved = any(trial.alone == device for trial in self.pending.values())
-        others = set(self.settings.devices) - self.retired - {device}
+        others = set(self.settings.devices[: self.settings.jobs]) - {device}
         for run, trial in list(self.pending.items()):
             needed = run.training
             if needed in self.failures:
@@ -197,7 +181,6 @@ class Launcher:
         if state.results is None:
             self._end(slot, state.reason or "exited with 0 but left no results.json", retry=True)
             return
-        self.strikes[attempt.device].clear()
         self.progress.estimator.add(run, attempt.seconds)
         attempt.lock.release()
         del self.active[slot]
@@ -215,35 +198,15 @@ class Launcher:
         if retry and trial.number < self.settings.tries:
             self.progress.say(f"again  {trial.run}: {reason}{', now alone' if crowded else ''}")
             alone, avoid = (attempt.device, "") if crowded else ("", attempt.device)
-            again = Trial(trial.run, trial.number + 1, avoid, alone, failure=failure)
-            self.pending[trial.run] = again
+            self.pending[trial.run] = Trial(trial.run, trial.number + 1, avoid, alone)
         else:
             self._give_up(failure)
             if code in MISTAKES:
                 reason = f"skipped: {trial.run} failed with the same settings or data"
                 known = list(self.failures.values())
-                fresh = [run for run, other in self.pending.items() if other.failure is None]
+                fresh = [run for run, other in self.pending.items() if other.number == 1]
                 for run in alike(failure, known, fresh, code == DATA_ERROR):
                     self._give_up(Failure(run, reason))
-        if retry and not crowded:
-            self._strike(attempt, failure.cause)
-
-    def _strike(self, attempt: Attempt, cause: str) -> None:
-        """Count failures of a device, and retire one on which everything fails at once."""
-        device = attempt.device
-        strikes = self.strikes[device]
-        strikes.add(attempt.trial.run) if attempt.seconds < QUICK else strikes.clear()
-        if len(strikes) < STRIKES or device in self.retired:
-            return
-        self.retired.add(device)
-        self.progress.say(
-            f"{device} is retired: {STRIKES} runs in a row failed there within seconds, the last "
-            f"with: {cause}"
-        )
-        if self.retired >= set(self.settings.devices):
-            for trial in list(self.pending.values()):
-                reason = "skipped: no device is left to run on"
-                self._give_up(trial.failure or Failure(trial.run, reason))
 
     def _give_up(self, failure: Failure) -> None:
         self.pending.pop(failure.run, None)

@@ -113,7 +113,7 @@ def test_what_sbatch_is_told_and_why_it_refuses(root, monkeypatch):
     with pytest.raises(UserError, match="--slurm: error: bad partition"):
         main(arguments(root, "--slurm", "account=007 partition=none"))
     told = (root / "told").read_text().split()
-    assert {"--hold", "--account=007", "--time=720", "--array=0-2%2"} <= set(told)
+    assert {"--account=007", "--time=720", "--array=0-2%2"} <= set(told)
     assert read_all(project_of(root)) == []
 
 

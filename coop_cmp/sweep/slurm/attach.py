@@ -1,8 +1,4 @@
-"""Submit open runs that no job has, attach to existing jobs, and wait until all have ended.
-
-Two sweeps at once need no lock between them: an array is submitted held, then the queue is read,
-and of two jobs with the same run the one with the higher number is cancelled before it starts.
-"""
+"""Submit open runs that no job has, attach to existing jobs, and wait until all have ended."""
 
 from __future__ import annotations
 
@@ -12,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from coop_cmp.errors import UserError
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from coop_cmp.sweep.failures import Failure, report_failures
@@ -73,12 +68,9 @@ class Attachment:
         tasks = queue.tasks()
         self.alone = not tasks
         for task in tasks:
-            if (record := records.get(task.name)) is None:
-                continue  # another output's, or nothing of ours
-            if task.reason == "JobHeldUser" and record.abandoned:
-                record.release(task.array)
-            for run in record.jobs[task.index]:
-                found.setdefault(run, Holder(record, task))
+            if record := records.get(task.name):  # else another output's, or nothing of ours
+                for run in record.jobs[task.index]:
+                    found.setdefault(run, Holder(record, task))
         for run, holder in self.held.items():
             if run not in found:
                 self.lost[run] = (holder, time.monotonic())
@@ -89,7 +81,7 @@ class Attachment:
         """Tell why runs of jobs that ended unattended are still open, and forget old arrays."""
         there = {task.name for task in queue.tasks()}
         last: dict[Run, tuple[Submission, int]] = {}
-        records = [r for r in submission.read_all(self.project) if r.released or r.abandoned]
+        records = submission.read_all(self.project)
         for record in records:
             last |= {run: (record, index) for index, job in enumerate(record.jobs) for run in job}
         known = [(run, *last[run]) for run in self.rest if run in last and run not in self.held]
@@ -128,16 +120,20 @@ class Attachment:
         for run in free:
             if run.training in self.failures:
                 self._fail(Failure(run, f"skipped: {run.training} failed"))
-        waiting = {*self.held, *self.lost, *self.failures}
-        ready = [run for run in free if run in self.rest and run.training not in waiting]
-        if not ready:
+        if not self._ready():
             return
         estimator, limit = self.progress.estimator, self.settings.time_limit
-        arrays = plan(ready, estimator, limit, self.per_job, queue.largest_array())
-        side_by_side = max(1, self.settings.jobs // len(arrays))
-        while arrays and not self.full:
-            self._submit(arrays.pop(0), arrays, side_by_side)
+        with submission.alone(self.project):
+            self.look()  # another sweep may have submitted some meanwhile
+            arrays = plan(self._ready(), estimator, limit, self.per_job, queue.largest_array())
+            side_by_side = max(1, self.settings.jobs // max(1, len(arrays)))
+            while arrays and not self.full:
+                self._submit(arrays.pop(0), arrays, side_by_side)
         self.look()
+
+    def _ready(self) -> list[Run]:
+        waiting = {*self.held, *self.lost, *self.failures}
+        return [run for run in self.rest if run not in waiting and run.training not in waiting]
 
     def _submit(self, array: Array, arrays: list[Array], side_by_side: int) -> None:
         """Submit an array, or put its halves in its place where it is too large for the queue."""
@@ -145,7 +141,7 @@ class Attachment:
         inside = replace(self.settings, jobs=self.per_job, patience=PATIENCE)
         options = {"time": str(array.minutes), **self.options}
         try:
-            record, number = submission.submit(self.project, inside, jobs, options, side_by_side)
+            _, number = submission.submit(self.project, inside, jobs, options, side_by_side)
         except queue.Refused:
             if len(jobs) > 1:
                 half = len(jobs) // 2
@@ -155,32 +151,9 @@ class Attachment:
             if self.alone:  # else what is there will end
                 raise
             return
-        self.look()
-        later = [
-            task
-            for task in queue.tasks(record.name)
-            if any(self._has_other(run, number) for run in record.jobs[task.index])
-        ]
-        queue.cancel(later)
-        if len(later) < len(jobs):
-            self._release(record, number)
-            given = f" (time={self.options['time']} was given)" if "time" in self.options else ""
-            self.progress.say(f"submitted as Slurm job {number}: {array}{given}")
-
-    def _release(self, record: Submission, number: int) -> None:
-        """Let an array start, or remove it if Slurm says that it cannot."""
-        try:
-            record.release(number)
-        except queue.Away:
-            raise  # the next call finds it
-        except UserError:
-            queue.cancel(queue.tasks(record.name))
-            record.remove()
-            raise
-
-    def _has_other(self, run: Run, number: int) -> bool:
-        holder = self.held.get(run)
-        return holder is not None and holder.task.array < number
+        self.alone = False
+        given = f" (time={self.options['time']} was given)" if "time" in self.options else ""
+        self.progress.say(f"submitted as Slurm job {number}: {array}{given}")
 
     def _fail(self, failure: Failure) -> None:
         self._close(failure.run)
@@ -227,8 +200,9 @@ def follow(attachment: Attachment, detach: bool = False) -> list[Failure] | None
 
 def _begin(attachment: Attachment) -> None:
     attachment.progress.begin(attachment.rest)
-    attachment.look()
-    attachment.report_ended()
+    with submission.alone(attachment.project):
+        attachment.look()
+        attachment.report_ended()
     if attachment.jobs:
         jobs = counted(len(attachment.jobs), "Slurm job")
         attachment.progress.say(f"attached to {jobs} with {len(attachment.held)} of the runs")
