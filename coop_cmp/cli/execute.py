@@ -39,7 +39,7 @@ def execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> 
     for run, state in states.items():
         if state.results is not None:
             estimator.add(run, float(state.results["seconds"]["total"]))
-    slots = settings.jobs * (args.per_job or 1)
+    slots = settings.jobs * args.per_job
     if args.dry_run and args.commands:
         _print_commands(project, settings, open_runs)
         return None
@@ -47,7 +47,7 @@ def execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> 
         _print_states(states)
         _print_time(open_runs, len(runs), estimator, slots)
         if args.slurm is not None:
-            _print_arrays(open_runs, settings, estimator, args.per_job or 1, args.slurm)
+            _print_arrays(open_runs, settings, estimator, args.per_job, args.slurm)
         return None
     if not open_runs:
         print(f"All {len(runs)} runs are complete in {project.output}.")
@@ -82,7 +82,7 @@ def _on_slurm(
     if ignored := [name for name in os.environ if name.startswith("SBATCH_")]:
         print(f"Ignored: {', '.join(ignored)}; name options of sbatch in --slurm", file=sys.stderr)
     attachment = attach.Attachment(
-        project, settings, progress, runs, parameters(args.slurm), args.per_job or 1
+        project, settings, progress, runs, parameters(args.slurm), args.per_job
     )
     if args.cancel:
         attach.cancel(attachment)

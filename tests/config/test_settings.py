@@ -165,7 +165,6 @@ def test_a_tree_is_checked_as_a_whole() -> None:
     cfg.OPTIM.LR = -1.0
     with pytest.raises(UserError, match=r"OPTIM\.LR must be a number above 0, got -1\.0"):
         check_cfg(cfg)
-    check_cfg(cfg, "TRAINER")
 
 
 def test_only_missing_settings_are_added_to_a_tree() -> None:

@@ -93,13 +93,7 @@ def main():
     }
     path = out / "results.json"
     write_results(path, results)
-    text = path.read_text()
-    broken = {
-        "garbage": text[:40],
-        "nan": text.replace(f'"accuracy": {accuracy}', '"accuracy": NaN'),
-        "schema": text.replace('"schema": 2', '"schema": 99'),
-    }
-    path.write_text(broken.get(step, text))
+    if step == "garbage": path.write_text("{")
     if step == "late crash": raise RuntimeError("the driver went away")
     if step == "late hang": time.sleep(60)
 

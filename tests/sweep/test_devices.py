@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from contextlib import nullcontext
 
@@ -26,23 +25,10 @@ def test_devices_become_visible_devices(monkeypatch):
 
 
 @pytest.fixture
-def nvidia_smi(tmp_path, monkeypatch):
-    """Make a tool of that name which does what a shell script says; the variable is not set."""
-    tool = tmp_path / "bin" / "nvidia-smi"
-    tool.parent.mkdir()
-    monkeypatch.setenv("PATH", str(tool.parent), prepend=os.pathsep)
+def three_gpus(tool, monkeypatch):
+    """A machine with three GPUs, as far as nvidia-smi says."""
+    tool("nvidia-smi", "for i in 0 1 2; do echo GPU $i: A100; echo '  MIG 1g'; done")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
-    def make(script: str) -> None:
-        tool.write_text(f"#!/bin/sh\n{script}\n")
-        tool.chmod(0o755)
-
-    return make
-
-
-@pytest.fixture
-def three_gpus(nvidia_smi):
-    nvidia_smi("for i in 0 1 2; do echo GPU $i: A100; echo '  MIG 1g'; done")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +70,10 @@ def test_a_device_that_does_not_exist_is_refused(root):
     ("code", "expected"),
     [(0, ""), (6, ""), (18, "driver/library version mismatch.*--devices cpu")],
 )
-def test_a_driver_that_does_not_answer_is_no_silent_sweep_on_the_cpu(nvidia_smi, code, expected):
-    nvidia_smi(f"echo 'Failed: driver/library version mismatch'\nexit {code}")
+def test_a_driver_that_does_not_answer_is_no_silent_sweep_on_the_cpu(
+    tool, monkeypatch, code, expected
+):
+    tool("nvidia-smi", f"echo 'Failed: driver/library version mismatch'\nexit {code}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with pytest.raises(UserError, match=expected) if expected else nullcontext():
         assert visible_gpus() == []

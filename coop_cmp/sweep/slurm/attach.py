@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -28,10 +27,15 @@ PATIENCE = 60.0  # seconds that a job waits for a run that another process has
 
 @dataclass(frozen=True)
 class Holder:
-    """The job that has a run."""
+    """The job that has a run, and since when it is no longer in the queue."""
 
     submission: Submission
     task: Task
+    gone: float | None = None
+
+    @property
+    def pending(self) -> bool:
+        return self.gone is None and self.task.state == "PENDING"
 
 
 class Attachment:
@@ -56,7 +60,6 @@ class Attachment:
         self.options, self.per_job = options, per_job
         self.rest = dict.fromkeys(runs)  # neither done nor failed, in order
         self.held: dict[Run, Holder] = {}
-        self.lost: dict[Run, tuple[Holder, float]] = {}  # whose job has left the queue, since when
         self.failures: dict[Run, Failure] = {}
         self.alone = True  # whether this user had nothing in the queue
         self.full = False  # whether the queue took no more
@@ -71,11 +74,9 @@ class Attachment:
             if record := records.get(task.name):  # else another output's, or nothing of ours
                 for run in record.jobs[task.index]:
                     found.setdefault(run, Holder(record, task))
-        for run, holder in self.held.items():
-            if run not in found:
-                self.lost[run] = (holder, time.monotonic())
-        self.held = {run: holder for run, holder in found.items() if run in self.rest}
-        self.lost = {run: lost for run, lost in self.lost.items() if run not in self.held}
+        now = time.monotonic()
+        gone = {run: replace(h, gone=h.gone or now) for run, h in self.held.items()}
+        self.held = {run: h for run, h in (gone | found).items() if run in self.rest}
 
     def report_ended(self) -> None:
         """Tell why runs of jobs that ended unattended are still open, and forget old arrays."""
@@ -96,18 +97,17 @@ class Attachment:
 
     def settle(self) -> None:
         """Tell which runs are done, and which have failed with their jobs."""
-        ready = [run for run, holder in self.held.items() if holder.task.state != "PENDING"]
-        for run in [*ready, *self.lost]:
+        for run in [run for run, holder in self.held.items() if not holder.pending]:
             results = self.project.state(run).results
             if results is not None and run.training not in self.rest:
                 seconds = float(results["seconds"]["total"])
                 self.progress.estimator.add(run, seconds)
                 self._close(run)
                 self.progress.finished(run, results, duration(seconds), {})
-        for run, (holder, since) in list(self.lost.items()):
+        for run, holder in [(run, h) for run, h in self.held.items() if h.gone]:
             index, job = holder.task.index, holder.task.id
             failure = holder.submission.failure(index, run)
-            if failure is None and time.monotonic() - since > SETTLE:
+            if failure is None and time.monotonic() - (holder.gone or 0) > SETTLE:
                 log = tuple(tail(holder.submission.log(index)))
                 failure = Failure(run, f"Slurm job {job}: {queue.final_state(job)}", log)
             if failure is not None:
@@ -116,9 +116,8 @@ class Attachment:
     def submit(self) -> None:
         """Submit the runs that are open, ready to start and in no job."""
         self.full = False
-        free = [run for run in self.rest if run not in self.held and run not in self.lost]
-        for run in free:
-            if run.training in self.failures:
+        for run in [run for run in self.rest if run.training in self.failures]:
+            if run not in self.held:
                 self._fail(Failure(run, f"skipped: {run.training} failed"))
         if not self._ready():
             return
@@ -132,7 +131,7 @@ class Attachment:
         self.look()
 
     def _ready(self) -> list[Run]:
-        waiting = {*self.held, *self.lost, *self.failures}
+        waiting = {*self.held, *self.failures}
         return [run for run in self.rest if run not in waiting and run.training not in waiting]
 
     def _submit(self, array: Array, arrays: list[Array], side_by_side: int) -> None:
@@ -163,20 +162,20 @@ class Attachment:
     def _close(self, run: Run) -> None:
         self.rest.pop(run, None)
         self.held.pop(run, None)
-        self.lost.pop(run, None)
 
     @property
     def jobs(self) -> list[Task]:
         """The jobs that are there, each once."""
-        return list(dict.fromkeys(holder.task for holder in self.held.values()))
+        there = (holder.task for holder in self.held.values() if not holder.gone)
+        return list(dict.fromkeys(there))
 
     def status(self) -> str:
         """``slurm  3 pending, 2 running, 5 done, 0 failed, about 5 min left``."""
-        states = Counter(h.task.state == "PENDING" for h in self.held.values())
-        waiting = len(self.rest) - len(self.held) - len(self.lost)
+        pending = sum(holder.pending for holder in self.held.values())
+        waiting = len(self.rest) - len(self.held)
         impossible = {task.reason for task in self.jobs if task.is_impossible}
         why = f" ({', '.join(sorted(impossible))}: {NEVER})" if impossible else ""
-        words = [f"{states[True]} pending{why}", f"{states[False] + len(self.lost)} running"]
+        words = [f"{pending} pending{why}", f"{len(self.held) - pending} running"]
         words += [f"{waiting} not submitted yet"] if waiting else []
         words += [f"{self.progress.done} done", f"{len(self.failures)} failed"]
         return f"slurm  {', '.join(words)}{self.progress.time_left({})}"
