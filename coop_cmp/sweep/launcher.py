@@ -158,55 +158,50 @@ class Launcher:
         """Look after the active runs: finished, failed or too long."""
         for slot, attempt in list(self.active.items()):
             code = attempt.exit_code
+            if code is None and attempt.seconds <= self.settings.time_limit:
+                continue
             if code is None:
-                if attempt.seconds > self.settings.time_limit:
-                    attempt.stop()
-                    limit = duration(self.settings.time_limit)
-                    self._end(slot, f"ended at its time limit of {limit}", retry=False)
-            elif code != 0:
-                # After a mistake of the user the same again would not help.
-                self._end(slot, describe_exit(code), code not in MISTAKES, code)
-            else:
-                self._accept(slot, attempt)
-
-    def _accept(self, slot: int, attempt: Attempt) -> None:
-        run = attempt.trial.run
-        state = self.project.state(run)
-        if state.kind == "foreign":
-            # Whole and right for the settings it started with, which the files no longer have.
-            attempt.lock.release()
+                attempt.stop()
             del self.active[slot]
-            self._give_up(Failure(run, f"its settings changed while it ran; {state.reason}"))
-            return
-        if state.results is None:
-            self._end(slot, state.reason or "exited with 0 but left no results.json", retry=True)
-            return
-        self.progress.estimator.add(run, attempt.seconds)
-        attempt.lock.release()
-        del self.active[slot]
-        self.progress.finished(run, state.results, duration(attempt.seconds), self.active)
+            self._end(attempt, code)
+            attempt.lock.release()
 
-    def _end(self, slot: int, reason: str, retry: bool, code: int = 0) -> None:
-        """A run did not succeed: put it back to be tried again, or keep it as a failure."""
-        attempt = self.active.pop(slot)
-        trial, log = attempt.trial, tail(attempt.log)
-        failure = Failure(trial.run, reason, tuple(log))
+    def _end(self, attempt: Attempt, code: int | None) -> None:
+        """Note how a run has ended; ``code`` is None for one that was ended at its time limit."""
+        run, state = attempt.trial.run, self.project.state(attempt.trial.run)
+        if code is None:
+            limit = duration(self.settings.time_limit)
+            self._fail(attempt, f"ended at its time limit of {limit}", retry=False)
+        elif code in MISTAKES:  # the same again would not help
+            self._fail(attempt, describe_exit(code), retry=False)
+            reason = f"skipped: {run} failed with the same settings or data"
+            fresh = [run for run, other in self.pending.items() if other.number == 1]
+            for other in alike(run, fresh, code == DATA_ERROR):
+                self._give_up(Failure(other, reason))
+        elif code:
+            self._fail(attempt, describe_exit(code))
+        elif state.results is not None:
+            self.progress.estimator.add(run, attempt.seconds)
+            self.progress.finished(run, state.results, duration(attempt.seconds), self.active)
+        elif state.kind == "foreign":
+            # Whole and right for the settings it started with, which the files no longer have.
+            self._give_up(Failure(run, f"its settings changed while it ran; {state.reason}"))
+        else:
+            self._fail(attempt, state.reason or "exited with 0 but left no results.json")
+
+    def _fail(self, attempt: Attempt, reason: str, retry: bool = True) -> None:
+        """Put a run that did not succeed back to be tried again, or keep it as a failure."""
+        trial = attempt.trial
+        failure = Failure(trial.run, reason, tuple(tail(attempt.log)))
         # It may have failed after writing them, and tables would take them.
         reject_results(self.project.directory(trial.run))
-        attempt.lock.release()
-        crowded = not trial.alone and out_of_memory(failure)
-        if retry and trial.number < self.settings.tries:
-            self.progress.say(f"again  {trial.run}: {reason}{', now alone' if crowded else ''}")
-            alone, avoid = (attempt.device, "") if crowded else ("", attempt.device)
-            self.pending[trial.run] = Trial(trial.run, trial.number + 1, avoid, alone)
-        else:
+        if not retry or trial.number >= self.settings.tries:
             self._give_up(failure)
-            if code in MISTAKES:
-                reason = f"skipped: {trial.run} failed with the same settings or data"
-                known = list(self.failures.values())
-                fresh = [run for run, other in self.pending.items() if other.number == 1]
-                for run in alike(failure, known, fresh, code == DATA_ERROR):
-                    self._give_up(Failure(run, reason))
+            return
+        crowded = not trial.alone and out_of_memory(failure)
+        self.progress.say(f"again  {trial.run}: {reason}{', now alone' if crowded else ''}")
+        alone, avoid = (attempt.device, "") if crowded else ("", attempt.device)
+        self.pending[trial.run] = Trial(trial.run, trial.number + 1, avoid, alone)
 
     def _give_up(self, failure: Failure) -> None:
         self.pending.pop(failure.run, None)
