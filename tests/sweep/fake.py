@@ -27,19 +27,14 @@ from coop_cmp.sweep.process import run_here
 FAKE_TRAIN = """
 import argparse, json, os, signal, sys, time
 from pathlib import Path
+from coop_cmp.cli.train import add_arguments
 from coop_cmp.config.resolve import pairs
 from coop_cmp.errors import UserError
 from coop_cmp.runs.identity import Identity, claim
 from coop_cmp.runs.records import REQUIRED_METRICS, write_results
 def main():
     parser = argparse.ArgumentParser()
-    for name in ("trainer", "backbone", "dataset-config-file", "config-file", "output-dir",
-                 "model-dir", "root", "device"):
-        parser.add_argument(f"--{name}", default="")
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--eval-only", action="store_true")
-    parser.add_argument("--redo", action="store_true")
-    parser.add_argument("opts", nargs=argparse.REMAINDER)
+    add_arguments(parser)
     assert sys.argv[1] == "train"
     args = parser.parse_args(sys.argv[2:])
     opts = pairs(args.opts)

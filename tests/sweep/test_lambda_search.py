@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import coop_cmp.datasets  # noqa: F401 - registers them
@@ -24,7 +23,7 @@ def select(words: list[str]) -> int:
 
 def candidates(*rows: tuple[float | None, list[float], list[float]]) -> list[Candidate]:
     return [
-        Candidate(lam, "ratio", *(pd.DataFrame({"ece": part, "accuracy": 0.5}) for part in parts))
+        Candidate(lam, "ratio", *([{"ece": e, "accuracy": 0.5} for e in part] for part in parts))
         for lam, *parts in rows
     ]
 
