@@ -32,7 +32,7 @@ def estimator(training: float, test: float) -> Estimator:
     return known
 
 
-def test_parameters_stay_text_and_what_the_sweep_sets_itself_is_refused():
+def test_parameters_stay_text():
     assert parameters("account=007 cpus_per_task=8 gres=gpu:1 comment='a b'") == {
         "account": "007",
         "cpus-per-task": "8",
@@ -41,8 +41,6 @@ def test_parameters_stay_text_and_what_the_sweep_sets_itself_is_refused():
     }
     with pytest.raises(UserError, match="key=value"):
         parameters("gpu")
-    with pytest.raises(UserError, match="job_name is set by the sweep"):
-        parameters("job_name=mine")
 
 
 def test_a_training_stays_with_its_evaluations():
