@@ -19,6 +19,7 @@ from coop_cmp.sweep.progress import Progress
 from coop_cmp.sweep.timing import duration
 
 POLL_SECONDS = 0.05
+TRIES = 2  # how often a run is started before it counts as failed
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,6 @@ class Settings:
         jobs: how many runs at a time.
         threads: CPU threads per run, 0 to leave it to torch.
         time_limit: seconds after which a run is ended.
-        tries: how often a run is started before it counts as failed.
         fork: start runs from this process after importing what they need once.
         redo: replace runs with other settings that are in the way.
         patience: seconds to wait for a run that another process has.
@@ -41,7 +41,6 @@ class Settings:
     jobs: int = 1
     threads: int = 1
     time_limit: float = 12 * 3600.0
-    tries: int = 2
     fork: bool = False
     redo: bool = False
     patience: float = 12 * 3600.0
@@ -195,7 +194,7 @@ class Launcher:
         failure = Failure(trial.run, reason, tuple(tail(attempt.log)))
         # It may have failed after writing them, and tables would take them.
         reject_results(self.project.directory(trial.run))
-        if not retry or trial.number >= self.settings.tries:
+        if not retry or trial.number == TRIES:
             self._give_up(failure)
             return
         crowded = not trial.alone and out_of_memory(failure)
