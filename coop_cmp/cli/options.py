@@ -32,7 +32,7 @@ def add_grid_arguments(parser: argparse.ArgumentParser, datasets: str) -> None:
     add(
         "--options", nargs="+", metavar="KEY=VALUE", help="settings of all runs (coop-cmp settings)"
     )
-    add("--validate", action="store_true", help="test on validation images too")
+    add("--validate", action="store_true", default=None, help="test on validation images too")
     add("--template", default="", help='prompt for a folder, such as "a photo of a {}."')
     add(
         "--names", default="", metavar="FILE", help="class names of a folder: <class folder> <name>"
@@ -105,8 +105,8 @@ def grid_of(args: argparse.Namespace, **defaults: Any) -> Grid:
 
 def _axes(args: argparse.Namespace) -> dict[str, Any]:
     """The axes that were given, with their values still to be checked by the grid."""
-    given = {name: getattr(args, name) for name in AXES}
-    axes: dict[str, Any] = {name: words for name, words in given.items() if words is not None}
+    given = {name: getattr(args, name) for name in (*AXES, "tag", "validate")}
+    axes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if args.options:
         pairs = [word.partition("=") for word in args.options]
         if not all(equals for _, equals, _ in pairs):
@@ -114,25 +114,21 @@ def _axes(args: argparse.Namespace) -> dict[str, Any]:
         axes["options"] = {key: value for key, _, value in pairs}
         if len(axes["options"]) < len(pairs):
             raise UserError(f"--options: a key is given twice in {' '.join(args.options)!r}")
-    if args.tag:
-        axes["tag"] = args.tag
-    if args.validate:
-        axes["validate"] = True
     return axes
 
 
 def _datasets(args: argparse.Namespace) -> dict[str, list[str]]:
     """The names of the data sets that were given, ``all`` being the paper's eleven."""
     given = list(ELEVEN.values()) if args.datasets == ["all"] else args.datasets
-    names = [_named(word, args) for word in given]
+    project = project_of(args)
+    names = [_named(word, args, project) for word in given]
     if (args.template or args.names) and names == given:
         raise UserError("--template and --names are for a folder of your own images")
     return {"datasets": names}
 
 
-def _named(word: str, args: argparse.Namespace) -> str:
+def _named(word: str, args: argparse.Namespace, project: Project) -> str:
     """The name of a data set; a folder of one's own images is made known by its name."""
-    project = project_of(args)
     is_path = os.sep in word or word in (".", "..")
     if not is_path and (word in project.dataset_names or not Path(word).is_dir()):
         return word

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from pathlib import Path
@@ -160,8 +160,3 @@ def read_grids(path: Path, changes: Mapping[str, Any]) -> list[Grid]:
     if not all(isinstance(entry, Mapping) for entry in entries):
         raise UserError(f"{path}: expected keys such as datasets and trainers, got {content!r}")
     return [parse_grid({**entry, **changes}, str(path)) for entry in entries]
-
-
-def all_runs(grids: Iterable[Grid]) -> list[Run]:
-    """The runs of several grids, each once."""
-    return list(dict.fromkeys(run for grid in grids for run in grid.runs()))
