@@ -21,6 +21,7 @@ from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from coop_cmp.sweep.launcher import Settings
 from coop_cmp.sweep.process import run_here
+from coop_cmp.sweep.slurm import attach
 
 # Behaves as the file "behaviour.json" beside it says, by the run's seed: a list of what to do at
 # each call, the last for all later calls. Adds a line to "calls.txt" per call.
@@ -132,8 +133,9 @@ def settings_of(root: Path) -> Settings:
 
 @contextmanager
 def pretended(root: Path) -> Iterator[None]:
-    """Let commands use ``train.py`` and ``configs`` of a folder."""
+    """Let commands use ``train.py`` and ``configs`` of a folder, and look at Slurm often."""
     with (
+        patch.object(attach, "POLLS", (0.5, 2.0)),
         patch.object(options, "Project", partial(FakeProject, configs=root / "configs")),
         patch.object(options, "Settings", partial(Settings, program=settings_of(root).program)),
     ):
