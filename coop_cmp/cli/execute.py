@@ -15,8 +15,8 @@ from coop_cmp.runs.run import Run
 from coop_cmp.sweep.devices import THREADS
 from coop_cmp.sweep.failures import Failure, report_failures
 from coop_cmp.sweep.launcher import Launcher, Settings
-from coop_cmp.sweep.process import import_for_runs, import_variables
-from coop_cmp.sweep.progress import Progress, make_progress
+from coop_cmp.sweep.process import command_on, import_for_runs, import_variables
+from coop_cmp.sweep.progress import Progress
 from coop_cmp.sweep.slurm import attach, queue
 from coop_cmp.sweep.slurm.plan import chains, describe, parameters, plan
 from coop_cmp.sweep.timing import Estimator, duration, kind_of
@@ -39,36 +39,29 @@ def execute(args: argparse.Namespace, project: Project, runs: Sequence[Run]) -> 
     for run, state in states.items():
         if state.results is not None:
             estimator.add(run, float(state.results["seconds"]["total"]))
-    slots = settings.jobs * (args.per_job or 1)
     if args.dry_run and args.commands:
         _print_commands(project, settings, open_runs)
         return None
     if args.dry_run:
-        _print_states(states)
-        _print_time(open_runs, len(runs), estimator, slots)
-        if args.slurm is not None:
-            _print_arrays(open_runs, settings, estimator, args.per_job or 1, args.slurm)
+        _preview(args, settings, states, open_runs, estimator)
         return None
     if not open_runs:
         print(f"All {len(runs)} runs are complete in {project.output}.")
         return True
-    done = len(runs) - len(open_runs)
     print(
         f"{len(open_runs)} of {len(runs)} runs to do, {settings.jobs} at a time on "
         f"{', '.join(settings.devices)}, output in {project.output}"
     )
+    done, slots = len(runs) - len(open_runs), settings.jobs * args.per_job
+    progress = Progress(len(runs), done, slots, estimator)
+    failures: list[Failure] | None
     if args.slurm is not None:
-        quiet = Progress(len(runs), done, slots, estimator)
-        found = _on_slurm(args, project, settings, quiet, open_runs)
-        if found is None:
-            return None
-        failures = found
+        failures = _on_slurm(args, project, settings, progress, open_runs)
     else:
         if settings.fork:
             import_for_runs(settings.threads)
-        progress = make_progress(len(runs), done, settings.jobs, estimator)
         failures = Launcher(project, settings, progress).launch(open_runs)
-    return _all_well(project, runs, failures)
+    return None if failures is None else _all_well(project, runs, failures)
 
 
 def _on_slurm(
@@ -82,7 +75,7 @@ def _on_slurm(
     if ignored := [name for name in os.environ if name.startswith("SBATCH_")]:
         print(f"Ignored: {', '.join(ignored)}; name options of sbatch in --slurm", file=sys.stderr)
     attachment = attach.Attachment(
-        project, settings, progress, runs, parameters(args.slurm), args.per_job or 1
+        project, settings, progress, runs, parameters(args.slurm), args.per_job
     )
     if args.cancel:
         attach.cancel(attachment)
@@ -108,29 +101,27 @@ def _all_well(project: Project, runs: Sequence[Run], failures: Sequence[Failure]
     return not failures and not changed
 
 
-def _print_states(states: Mapping[Run, State]) -> None:
-    """Print what is on disk of each run, and why it does not count."""
+def _preview(
+    args: argparse.Namespace,
+    settings: Settings,
+    states: Mapping[Run, State],
+    runs: Sequence[Run],
+    estimator: Estimator,
+) -> None:
+    """Print what is on disk of each run, how long those to do may take, and their Slurm jobs."""
     for run, state in states.items():
         print(f"{state.kind:8}{run}" + (f"  ({state.reason})" if state.reason else ""))
-
-
-def _print_time(runs: Sequence[Run], total: int, estimator: Estimator, side_by_side: int) -> None:
-    """Print how many runs there are to do and how long that may take."""
-    expected = estimator.total(Counter(map(kind_of, runs)), side_by_side)
+    expected = estimator.total(Counter(map(kind_of, runs)), settings.jobs * args.per_job)
     left = "unknown, no similar run has finished yet" if expected is None else duration(expected)
-    print(f"{total} runs, {len(runs)} to do; time: {left}")
-
-
-def _print_arrays(
-    runs: Sequence[Run], settings: Settings, estimator: Estimator, per_job: int, text: str
-) -> None:
-    """Print the Slurm jobs that would be submitted, with the options of sbatch in ``text``."""
+    print(f"{len(states)} runs, {len(runs)} to do; time: {left}")
+    if args.slurm is None:
+        return
     largest = queue.largest_array()
     if largest is None:
         largest = queue.DEFAULT_ARRAY
         print(f"Slurm is not available: its default of {largest} jobs in an array is assumed.")
-    arrays = plan(runs, estimator, settings.time_limit, per_job, largest)
-    print(describe(arrays, settings.jobs, parameters(text)))
+    arrays = plan(runs, estimator, settings.time_limit, args.per_job, largest)
+    print(describe(arrays, settings.jobs, parameters(args.slurm)))
 
 
 def _print_commands(project: Project, settings: Settings, runs: Sequence[Run]) -> None:
@@ -138,12 +129,8 @@ def _print_commands(project: Project, settings: Settings, runs: Sequence[Run]) -
     variables = import_variables()
     variables |= dict.fromkeys(THREADS, str(settings.threads)) if settings.threads else {}
     first = ["env", *(f"{name}={value}" for name, value in variables.items())] if variables else []
-    device = settings.devices[0].partition(":")[0]
+    first += [sys.executable, *settings.program]
     for chain in chains(runs):
-        commands = []
-        for run in chain:
-            command, *words = project.command(run)
-            redo = ["--redo"] if settings.redo and project.state(run).kind == "foreign" else []
-            call = [*first, sys.executable, *settings.program, command]
-            commands.append(shlex.join([*call, "--device", device, *redo, *words]))
-        print(" && ".join(commands))
+        redo = {run: settings.redo and project.state(run).kind == "foreign" for run in chain}
+        calls = [command_on(settings.devices[0], project, run, redo[run]) for run in chain]
+        print(" && ".join(shlex.join([*first, *call]) for call in calls))

@@ -15,7 +15,7 @@ import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
-from typing import TYPE_CHECKING
+from typing import Any
 
 from tabulate import tabulate
 
@@ -26,19 +26,10 @@ from coop_cmp.losses.names import split_trainer, twin_of
 from coop_cmp.metrics.records import METRICS, shown_in
 from coop_cmp.report.summary import change_text, mean_text
 from coop_cmp.runs.compare import Comparer
-from coop_cmp.runs.pairs import Baselines, baseline_of
+from coop_cmp.runs.pairs import Baselines, Row, baseline_of
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import DEFAULT_FORM, LAMBDAS, Run, number_text
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-SHIFTS = ("Noise", "Blur", "Rotate", "Invert")
-NO_VALIDATION = (
-    "ImageNet",
-    *(f"{name}{shift}" for name in ("Digits", "Glyphs") for shift in SHIFTS),
-)
-"""How the names of data sets begin that have no validation part besides their test set."""
 _ON_TEST_SET = (
     "{}: its validation part is the test set, and lambda must not be chosen there; choose it on "
     "another data set"
@@ -56,8 +47,8 @@ class Candidate:
 
     lam: float | None
     form: str | None
-    validation: pd.DataFrame
-    test: pd.DataFrame
+    validation: Sequence[Row]
+    test: Sequence[Row]
 
     @property
     def label(self) -> str:
@@ -68,7 +59,7 @@ class Candidate:
 
     def values(self, part: str, metric: str) -> list[float]:
         """The metric of each seed on ``validation`` or ``test``."""
-        return list(getattr(self, part)[metric])
+        return [row[metric] for row in getattr(self, part)]
 
 
 def choose(candidates: Sequence[Candidate], part: str, metric: str) -> Candidate:
@@ -79,8 +70,16 @@ def choose(candidates: Sequence[Candidate], part: str, metric: str) -> Candidate
 
 def refuse_test_sets(project: Project, datasets: Iterable[str]) -> None:
     """Raise UserError for a data set on which lambda would be chosen by its test set."""
+    from dassl.data.datasets import DATASET_REGISTRY  # loads torch, too slow for --help
+
+    import coop_cmp.datasets  # noqa: F401 - registers them
+
+    known = set(DATASET_REGISTRY.registered_names())
     for name in datasets:
-        if project.dataset_names.get(name, "").startswith(NO_VALIDATION):
+        registered = project.dataset_names.get(name)
+        kind: Any = DATASET_REGISTRY.get(registered) if registered in known else None
+        sizes = getattr(kind, "sizes", None)
+        if sizes and not (sizes.val and kind.sample_val):
             raise UserError(_ON_TEST_SET.format(name))
 
 
@@ -92,18 +91,17 @@ def collect(project: Project, runs: Sequence[Run]) -> dict[Run, list[Candidate]]
     Raises:
         UserError: if the validation part of a data set is its test set.
     """
-    seeds: dict[Run, list[Run]] = {}
-    for run in (run for run in runs if run.training is None):
-        seeds.setdefault(replace(run, seed=0), []).append(run)
+    tests = {run: replace(run, split="val") for run in runs if run.training is None}
+    rows = project.rows([*tests, *tests.values()])
     found: dict[Run, list[Candidate]] = {}
-    for setting, members in seeds.items():
-        test = project.frame(members)
-        validation = project.frame([replace(run, split="val") for run in members])
+    for setting in dict.fromkeys(replace(run, seed=0) for run in tests):
+        members = [(run, val) for run, val in tests.items() if replace(run, seed=0) == setting]
         candidates = found.setdefault(baseline_of(setting) or setting, [])
-        if len(test) < len(members) or len(validation) < len(members):
+        if any(run not in rows for pair in members for run in pair):
             continue
+        test, validation = ([rows[run] for run in part] for part in zip(*members, strict=True))
         # A folder of one's own may have no validation part, which its images alone tell.
-        if set(test["images"]) & set(validation["images"]):
+        if {row["images"] for row in test} & {row["images"] for row in validation}:
             raise UserError(_ON_TEST_SET.format(setting.dataset))
         candidates.append(Candidate(setting.lam, setting.form, validation, test))
     return found
@@ -139,7 +137,7 @@ def _differences(chosen: Candidate, candidates: Sequence[Candidate], metric: str
         return ""
     found = []
     for part in ("validation", "test"):
-        before, after = (getattr(c, part).to_dict("records") for c in (plain, chosen))
+        before, after = (getattr(candidate, part) for candidate in (plain, chosen))
         difference = Comparer().compare(Baselines(before).pairs(after), metric)
         found.append(f"{part} {change_text(difference, metric)}")
     return (

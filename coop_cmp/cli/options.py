@@ -11,7 +11,7 @@ from typing import Any
 from coop_cmp.errors import UserError
 from coop_cmp.files import resolved
 from coop_cmp.report.definitions import ELEVEN
-from coop_cmp.runs.grid import Grid, parse_grid, read_grids
+from coop_cmp.runs.grid import AXES, Grid, parse_grid, read_grids
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from coop_cmp.sweep.devices import check_devices, cores_here, visible_gpus
@@ -20,15 +20,6 @@ from coop_cmp.sweep.slurm.plan import parameters
 
 SLURM_JOBS = 16
 LIMITS = {"jobs": 1024, "threads": 1024, "per_job": 1024, "time_limit": 366 * 24 * 60}
-AXES = {
-    "trainers": "methods, such as CoOp and CoOp_CMP",
-    "backbones": "CLIP models; default: GlyphCLIP for digits and glyphs, else ViT-B/16",
-    "shots": "training images per class",
-    "seeds": "seeds; default: 1 2 3",
-    "lambdas": "weights of the penalty",
-    "forms": "forms of the penalty: ratio (default), log",
-    "targets": "data sets on which every trained run is tested too",
-}
 
 
 def add_grid_arguments(parser: argparse.ArgumentParser, datasets: str) -> None:
@@ -36,12 +27,12 @@ def add_grid_arguments(parser: argparse.ArgumentParser, datasets: str) -> None:
     parser.usage = "%(prog)s <dataset> [...] [options]"  # options that take several come last
     add = parser.add_argument
     add("datasets", nargs="+", metavar="dataset", help=datasets)
-    for name, text in AXES.items():
-        add(f"--{name}", nargs="+", metavar="X", help=text)
+    for name, axis in AXES.items():
+        add(f"--{name}", nargs="+", metavar="X", help=axis.doc)
     add(
         "--options", nargs="+", metavar="KEY=VALUE", help="settings of all runs (coop-cmp settings)"
     )
-    add("--validate", action="store_true", help="test on validation images too")
+    add("--validate", action="store_true", default=None, help="test on validation images too")
     add("--template", default="", help='prompt for a folder, such as "a photo of a {}."')
     add(
         "--names", default="", metavar="FILE", help="class names of a folder: <class folder> <name>"
@@ -85,7 +76,7 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     add("--slurm", metavar="'KEY=VALUE ...'", help="submit to Slurm, with options of sbatch")
     add("--detach", action="store_true", help="exit once the jobs are submitted")
     add("--cancel", action="store_true", help="cancel the Slurm jobs of these runs")
-    add("--per-job", type=int, metavar="N", help="number of runs at a time in a Slurm job")
+    add("--per-job", type=int, default=1, metavar="N", help="runs at a time in a Slurm job")
 
 
 def project_of(args: argparse.Namespace) -> Project:
@@ -114,8 +105,8 @@ def grid_of(args: argparse.Namespace, **defaults: Any) -> Grid:
 
 def _axes(args: argparse.Namespace) -> dict[str, Any]:
     """The axes that were given, with their values still to be checked by the grid."""
-    given = {name: getattr(args, name) for name in AXES}
-    axes: dict[str, Any] = {name: words for name, words in given.items() if words is not None}
+    given = {name: getattr(args, name) for name in (*AXES, "tag", "validate")}
+    axes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if args.options:
         pairs = [word.partition("=") for word in args.options]
         if not all(equals for _, equals, _ in pairs):
@@ -123,25 +114,21 @@ def _axes(args: argparse.Namespace) -> dict[str, Any]:
         axes["options"] = {key: value for key, _, value in pairs}
         if len(axes["options"]) < len(pairs):
             raise UserError(f"--options: a key is given twice in {' '.join(args.options)!r}")
-    if args.tag:
-        axes["tag"] = args.tag
-    if args.validate:
-        axes["validate"] = True
     return axes
 
 
 def _datasets(args: argparse.Namespace) -> dict[str, list[str]]:
     """The names of the data sets that were given, ``all`` being the paper's eleven."""
     given = list(ELEVEN.values()) if args.datasets == ["all"] else args.datasets
-    names = [_named(word, args) for word in given]
+    project = project_of(args)
+    names = [_named(word, args, project) for word in given]
     if (args.template or args.names) and names == given:
         raise UserError("--template and --names are for a folder of your own images")
     return {"datasets": names}
 
 
-def _named(word: str, args: argparse.Namespace) -> str:
+def _named(word: str, args: argparse.Namespace, project: Project) -> str:
     """The name of a data set; a folder of one's own images is made known by its name."""
-    project = project_of(args)
     is_path = os.sep in word or word in (".", "..")
     if not is_path and (word in project.dataset_names or not Path(word).is_dir()):
         return word
@@ -172,14 +159,14 @@ def settings_of(args: argparse.Namespace, runs: Sequence[Run]) -> Settings:
         if value is not None and not 0 < value <= most:
             option = f"--{name.replace('_', '-')}"
             raise UserError(f"{option}: expected a number above 0 and at most {most}, got {value}")
-    if args.slurm is None and (args.detach or args.cancel or args.per_job):
+    if args.slurm is None and (args.detach or args.cancel or args.per_job > 1):
         raise UserError("--detach, --cancel and --per-job go with --slurm")
     if args.commands and not args.dry_run:
         raise UserError("--commands goes with --dry-run")
     cores = cores_here()
     on_cpu = "cpu" in devices
     if args.slurm is not None:
-        side_by_side, share = SLURM_JOBS, args.per_job or 1
+        side_by_side, share = SLURM_JOBS, args.per_job
         given_cores = parameters(args.slurm).get("cpus-per-task", "")
         cores = int(given_cores) if given_cores.isdigit() else 1
     else:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import mean
-from typing import Any
 
 from tabulate import tabulate
 
@@ -17,7 +16,7 @@ from coop_cmp.files import read_yaml
 from coop_cmp.losses.names import split_trainer
 from coop_cmp.report.summary import LEGEND, changes, mean_text
 from coop_cmp.runs.compare import Comparer
-from coop_cmp.runs.pairs import Baselines, baseline_of, change_of
+from coop_cmp.runs.pairs import Baselines, Row, baseline_of, change_of
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run, number_text
 
@@ -51,47 +50,35 @@ def published_settings(project: Project, protocol: str, run: Run) -> Run:
 
 
 def table(
-    project: Project,
+    rows: Mapping[Run, Row],
     tests: Sequence[Columns],
     metric: str,
     last: Last,
+    baselines: Baselines,
     comparer: Comparer,
 ) -> str:
     """A row per method, a column per test with mean and deviation over seeds, and one for all."""
     heading, combine = last
-    methods: dict[Run, dict[str, list[Run]]] = {}
+    methods: dict[Run, dict[str, list[Row]]] = {}
     for columns in tests:
         first = replace(next(iter(columns.values())), seed=0)
-        row = methods.setdefault(first, {name: [] for name in columns})
+        done = methods.setdefault(first, {name: [] for name in columns})
         for name, run in columns.items():
-            row[name] = list(dict.fromkeys([*row[name], run]))
+            done[name] += [rows[run]] if run in rows else []
     lines = []
-    for method, row in methods.items():
-        frames = {name: project.frame(runs) for name, runs in row.items()}
-        values = [list(frame[metric]) if len(frame) else [] for frame in frames.values()]
+    for method, done in methods.items():
+        values = [[row[metric] for row in found] for found in done.values()]
         whole = mean_text([combine([mean(v) for v in values])], metric) if all(values) else "-"
         lam = "-" if method.lam is None else number_text(method.lam)
         name = f"{method.trainer} (validation)" if method.split == "val" else method.trainer
         lines.append([name, lam, *(mean_text(v, metric) for v in values), whole])
         if baseline_of(method):
-            plain = {name: list(map(baseline_of, runs)) for name, runs in row.items()}
-            found = [_change(project, frames[n], plain[n], metric, comparer) for n in row]
-            if any(text != "-" for text in found):
-                lines.append([f"by {change_of(method.trainer)}", "", *found, ""])
+            found = [changes(rows, baselines, [metric], comparer) for rows in done.values()]
+            if any(found):
+                texts = [change[0] if change else "-" for change in found]
+                lines.append([f"by {change_of(method.trainer)}", "", *texts, ""])
     head = ["trainer", "lambda", *next(iter(methods.values())), heading]
     return tabulate(lines, head, tablefmt="github", disable_numparse=True)
-
-
-def _change(
-    project: Project, ours: Any, plain: Sequence[Any], metric: str, comparer: Comparer
-) -> str:
-    """The change against the runs of the plain method, with its interval."""
-    theirs = project.frame(plain)
-    if not len(ours) or not len(theirs):
-        return "-"
-    baselines = Baselines(theirs.to_dict("records"))
-    found = changes(ours.to_dict("records"), baselines, [metric], comparer)
-    return found[0] if found else "-"
 
 
 def show(args: argparse.Namespace, tests: Sequence[Columns], lasts: Sequence[Last]) -> int:
@@ -104,9 +91,11 @@ def show(args: argparse.Namespace, tests: Sequence[Columns], lasts: Sequence[Las
     runs = list(dict.fromkeys(run for columns in tests for run in columns.values()))
     complete = execute(args, project, runs)
     if complete is not None:
-        comparer = Comparer()
+        plain = [baseline for run in runs if (baseline := baseline_of(run))]
+        rows = project.rows([*runs, *plain])
+        baselines, comparer = Baselines(rows.values()), Comparer()
         metrics = (("Accuracy", "accuracy"), ("ECE", "ece"), ("NLL", "nll"))
         for (title, metric), last in zip(metrics, lasts, strict=True):
-            print(f"\n{title}\n{table(project, tests, metric, last, comparer)}")
+            print(f"\n{title}\n{table(rows, tests, metric, last, baselines, comparer)}")
         print(f"{LEGEND} The last column is computed from the means.")
     return 1 if complete is False else 0

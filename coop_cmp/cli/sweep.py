@@ -16,7 +16,6 @@ from coop_cmp.cli.execute import execute
 from coop_cmp.cli.options import add_grid_arguments, grids_of, project_of
 from coop_cmp.report.collect import mixed_weights
 from coop_cmp.report.summary import summary
-from coop_cmp.runs.grid import all_runs
 
 SHOTS = (1, 2, 4, 8, 16)
 
@@ -32,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; 1 when a run failed."""
     project = project_of(args)
-    runs = all_runs(grids_of(args, shots=SHOTS))
+    grids = grids_of(args, shots=SHOTS)
+    runs = list(dict.fromkeys(run for grid in grids for run in grid.runs()))
     complete = execute(args, project, runs)
     if complete is None:
         return 0

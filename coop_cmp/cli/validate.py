@@ -6,15 +6,12 @@ coop-cmp validate --backbone RN50 --data /path/to/data
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coop_cmp import CONFIGS
+from coop_cmp import CONFIGS, cli
 from coop_cmp.cli.execute import execute
 from coop_cmp.cli.options import add_launch_arguments, project_of
 from coop_cmp.config.defaults import OPENAI_NAMES
@@ -23,7 +20,6 @@ from coop_cmp.files import read_yaml
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.records import RESULTS_FILE, read_results
 from coop_cmp.runs.run import Run
-from coop_cmp.sweep.process import import_variables
 
 CAUSES = {
     "weights": "an incomplete download, or the weights of another release: fetch the file again",
@@ -41,36 +37,24 @@ CAUSES = {
 
 @dataclass(frozen=True)
 class Line:
-    """What was expected of one thing, and what came."""
+    """A comparison.
+
+    Attributes:
+        what: What is compared.
+        kind: A key of ``CAUSES``.
+        numbers: What was expected and what came.
+        fits: Whether they agree; None where nothing is published.
+    """
 
     what: str
     kind: str
-    expected: float | str | None
-    got: float | str
-    tolerance: float = 0.0
-    sure: str = ""
-
-    @property
-    def fits(self) -> bool | None:
-        """Whether it is within the tolerance; None where nothing is published."""
-        if self.expected is None:
-            return None
-        if isinstance(self.expected, str) or isinstance(self.got, str):
-            return self.expected == self.got
-        return abs(self.expected - self.got) <= self.tolerance + 1e-9
+    numbers: str
+    fits: bool | None
 
     def __str__(self) -> str:
-        if isinstance(self.expected, str) or isinstance(self.got, str):
-            numbers = f"expected {str(self.expected)[:12]}, got {str(self.got)[:12]}"
-        elif self.expected is None:
-            numbers = f"got {self.got:.2f}, no published number here"
-        else:
-            source = f" ({self.sure})" if self.sure else ""
-            numbers = f"expected {self.expected:.2f} ± {self.tolerance:g}{source}"
-            numbers += f", got {self.got:.2f}"
         verdict = {True: "ok     ", False: "DIFFERS", None: "-      "}[self.fits]
         hint = "" if self.fits is not False else f"\n        usual causes: {CAUSES[self.kind]}"
-        return f"{verdict} {self.what}: {numbers}{hint}"
+        return f"{verdict} {self.what}: {self.numbers}{hint}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,9 +117,10 @@ def weights_line(backbone: str, file: str) -> Line:
 
     if backbone not in OPENAI_NAMES:
         raise UserError(f"--backbone must be one of {', '.join(OPENAI_NAMES)}, got {backbone}")
-    address = get_pretrained_cfg(OPENAI_NAMES[backbone], "openai")["url"]
-    found = load_clip(backbone, file)
-    return Line(f"weights of {backbone}", "weights", address.split("/")[-2], found.digest)
+    expected = get_pretrained_cfg(OPENAI_NAMES[backbone], "openai")["url"].split("/")[-2]
+    got = load_clip(backbone, file).digest
+    numbers = f"expected {expected[:12]}, got {got[:12]}"
+    return Line(f"weights of {backbone}", "weights", numbers, expected == got)
 
 
 def data_sets(project: Project, names: Sequence[str]) -> dict[str, int]:
@@ -155,9 +140,12 @@ def data_sets(project: Project, names: Sequence[str]) -> dict[str, int]:
 def accuracy_line(run: Run, kind: str, accuracy: float, published: Mapping[str, Any]) -> Line:
     """Compare an accuracy in percent with the published one."""
     node = published[kind]
-    expected = node.get(run.backbone, {}).get(run.dataset)
+    tolerance, expected = node["tolerance"], node.get(run.backbone, {}).get(run.dataset)
     what = f"{kind.replace('_', ' ')} on {run.dataset}"
-    return Line(what, kind, expected, accuracy, node["tolerance"], node["sure"])
+    if expected is None:
+        return Line(what, kind, f"got {accuracy:.2f}, no published number here", None)
+    numbers = f"expected {expected:.2f} ± {tolerance:g} ({node['sure']}), got {accuracy:.2f}"
+    return Line(what, kind, numbers, abs(expected - accuracy) <= tolerance + 1e-9)
 
 
 def _run(
@@ -172,16 +160,15 @@ def _checkpoint(
     args: argparse.Namespace, project: Project, run: Run, published: Mapping[str, Any]
 ) -> Line:
     """Test a trained prompt, of this or of the CoOp codebase."""
-    command = [sys.executable, "-m", "coop_cmp.cli", *project.command(run)]
+    from coop_cmp.predict.trainer import quiet  # loads torch, too slow for --help
+
     place = project.output / "validation" / run.path
-    command[command.index("--output-dir") + 1] = str(place)
-    at = command.index("--output-dir")
-    command[at:at] = ["--eval-only", "--model-dir", args.checkpoint, "--redo"]
-    environment = {**os.environ, **import_variables()}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1]
-        raise UserError(f"the test of {args.checkpoint} failed: {last}")
+    words = project.command(run)
+    at = words.index("--output-dir")
+    words[at + 1] = str(place)
+    words[at:at] = ["--eval-only", "--model-dir", args.checkpoint, "--redo"]
+    with quiet():
+        cli.dispatch(words)
     accuracy = 100 * read_results(place / RESULTS_FILE)["metrics"]["accuracy"]
     return accuracy_line(run, "coop_16_shots", accuracy, published)
 

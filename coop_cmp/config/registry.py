@@ -139,8 +139,8 @@ def add_settings(tree: Any, under: str = "", settings: Mapping[str, Setting] | N
             assign(tree, key, deepcopy(setting.default))
 
 
-def check_cfg(tree: Any, under: str = "") -> None:
+def check_cfg(tree: Any) -> None:
     """Refuse a config tree in which a declared setting has a value that it does not take."""
     for key, value in flatten(tree).items():
-        if key in SETTINGS and f"{key}.".startswith(f"{under}." if under else ""):
+        if key in SETTINGS:
             read(key, value)

@@ -178,9 +178,9 @@ def text(default: str, doc: str, **rest: Any) -> Setting:
     return Setting(kind=str, default=default, doc=doc, **rest)
 
 
-def choice(default: str, choices: Sequence[str], doc: str, free: bool = False) -> Setting:
+def choice(default: str, choices: Sequence[str], doc: str) -> Setting:
     """One of some words."""
-    return Setting(kind=str, default=default, doc=doc, choices=tuple(choices), free=free)
+    return Setting(kind=str, default=default, doc=doc, choices=tuple(choices))
 
 
 def several(default: list | tuple, each: Setting, doc: str, **rest: Any) -> Setting:

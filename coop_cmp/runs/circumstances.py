@@ -71,13 +71,10 @@ def commit() -> str | None:
     root = Path(coop_cmp.__file__).resolve().parents[1]
     if not (root / ".git").exists():
         return None
+    command = ["git", "-C", str(root), "describe", "--always", "--exclude=*"]
+    command += ["--abbrev=40", "--dirty= dirty"]
     try:
-        name = _git(root, "rev-parse", "HEAD").strip()
-        return f"{name} dirty" if _git(root, "status", "--porcelain", "-uno").strip() else name
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-def _git(root: Path, *words: str) -> str:
-    command = ["git", "-C", str(root), *words]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    return done.stdout.strip()

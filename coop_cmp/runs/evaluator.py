@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from coop_cmp.metrics import Samples, convention
 from coop_cmp.metrics.bins import check_bins
 from coop_cmp.metrics.panel import measure
 from coop_cmp.metrics.records import shown_in
-from coop_cmp.runs.store import lookup, store_test
+from coop_cmp.runs.circumstances import machine
+from coop_cmp.runs.identity import identify, read_identity
+from coop_cmp.runs.outputs import image_numbers, images_digest
+from coop_cmp.runs.store import lookup, store
 
 
 @EVALUATOR_REGISTRY.register()
@@ -28,8 +32,11 @@ class CalibrationEvaluator(Classification):
 
     Attributes:
         split: The split under test; None, where the engine does not say, counts as the test split.
-        facts: What only the trainer knows, to be stored with the results, see
-            :func:`coop_cmp.runs.store.store_test`.
+        facts: What the trainer knows, each where it does: ``weights`` (dict with ``name`` and
+            ``digest``), ``checkpoint`` (digest of what was learned), ``images`` (names of the
+            images tested, in their order), ``text_features`` (of the classifier), ``sizes``
+            (dict), ``fit`` (dict, how training went), ``notes`` (list of str), ``device``,
+            ``precision``.
     """
 
     def __init__(self, cfg: Any, lab2cname: dict[int, str] | None = None, **kwargs: Any) -> None:
@@ -65,10 +72,31 @@ class CalibrationEvaluator(Classification):
             print(f"* {metric.name}: {metric.show(metrics[metric.name])}")
             results[metric.name] = metric.scale * metrics[metric.name]
         print(f"calibration: {convention(self.n_bins, self.closed)}; nll in nats")
-        split = self.split or self.cfg.TEST.SPLIT
-        if self.cfg.OUTPUT_DIR and split == self.cfg.TEST.SPLIT:
-            names = [self._names.get(i, str(i)) for i in range(logits.shape[1])]
-            seconds = {"test": time.monotonic() - self._started}
-            folder = Path(self.cfg.OUTPUT_DIR)
-            store_test(folder, self.cfg, samples, names, metrics, seconds, self.facts)
+        if self.cfg.OUTPUT_DIR and self.split in (None, self.cfg.TEST.SPLIT):
+            self._store(samples, metrics)
         return results
+
+    def _store(self, samples: Samples, metrics: Mapping[str, float]) -> None:
+        """Write what the test has shown."""
+        facts, folder = self.facts, Path(self.cfg.OUTPUT_DIR)
+        names, notes = facts.get("images"), list(facts.get("notes", []))
+        if names is not None and len(names) != len(samples):
+            notes.append("the images tested are not those that the data set lists")
+            names = None
+        # Without names images are known by their positions.
+        images = image_numbers(names or [str(position) for position in range(len(samples))])
+        weights = {"name": lookup(self.cfg, "MODEL.BACKBONE.WEIGHTS", "")}
+        record = {
+            **(read_identity(folder) or identify(self.cfg)).as_record(),
+            "weights": facts.get("weights", weights),
+            "checkpoint": facts.get("checkpoint"),
+            "images": images_digest(images) if names is not None else None,
+            "metrics": metrics,
+            "sizes": {"classes": samples.n_classes, "test": len(samples), **facts.get("sizes", {})},
+            "fit": facts.get("fit", {}),
+            "seconds": {"test": time.monotonic() - self._started},
+            "machine": machine(facts.get("device"), facts.get("precision")),
+            "notes": notes,
+        }
+        classnames = [self._names.get(i, str(i)) for i in range(samples.n_classes)]
+        store(folder, record, samples, classnames, images, facts.get("text_features"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from pathlib import Path
@@ -18,7 +18,7 @@ TAG = r"[A-Za-z0-9][A-Za-z0-9.+-]*"
 # Suffixes that have another meaning in the names of directories.
 SUFFIXES = r"\d+shots|lambda.*|from|base|new|val|ratio|log"
 
-_AXES = {
+_KEYS = {
     "DATASET.NAME": "datasets",
     "TRAINER.NAME": "trainers",
     "MODEL.BACKBONE.NAME": "backbones",
@@ -29,15 +29,19 @@ _AXES = {
     "TEST.SPLIT": "validate",
 }
 """The axes by their settings: a directory's name tells these, and no option may say otherwise."""
-_TEXTS = several((), text("", ""), "")
-KINDS = {
-    **dict.fromkeys(("datasets", "trainers", "backbones", "forms", "targets"), _TEXTS),
-    "shots": several((), integer(8, "", low=1), ""),
-    "seeds": several((), integer(1, "", low=0), ""),
-    "lambdas": several((), number(0, "", low=0), ""),
-    "validate": flag(False, ""),
-    "tag": text("", ""),
+_text = text("", "")
+AXES = {
+    "trainers": several((), _text, "methods, such as CoOp and CoOp_CMP"),
+    "backbones": several(
+        (), _text, "CLIP models; default: GlyphCLIP for digits and glyphs, else ViT-B/16"
+    ),
+    "shots": several((), integer(8, "", low=1), "training images per class"),
+    "seeds": several((), integer(1, "", low=0), "seeds; default: 1 2 3"),
+    "lambdas": several((), number(0, "", low=0), "weights of the penalty"),
+    "forms": several((), _text, "forms of the penalty: ratio (default), log"),
+    "targets": several((), _text, "data sets on which every trained run is tested too"),
 }
+_KINDS = {**AXES, "datasets": AXES["targets"], "validate": flag(False, ""), "tag": _text}
 _ELSEWHERE = {
     "DATASET.SUBSAMPLE_CLASSES": "base2new",
     "DATASET.ROOT": "--data",
@@ -112,8 +116,7 @@ def _check_options(options: Mapping[str, Any], where: str) -> None:
     if not isinstance(options, Mapping):
         raise UserError(f"{where}: options should be a mapping of settings, got {options!r}")
     for key in options:
-        if key in _AXES:
-            axis = _AXES[key]
+        if axis := _KEYS.get(key):
             raise UserError(f"{where}: give {key} as --{axis} ({axis} in a file), not as an option")
         if key in _ELSEWHERE:
             raise UserError(f"{where}: {key} is set by {_ELSEWHERE[key]}, not by an option")
@@ -138,9 +141,9 @@ def parse_grid(entry: Mapping[str, Any], where: str) -> Grid:
 
 def _read(key: str, value: Any) -> Any:
     try:
-        found = KINDS[key].read(value)
+        found = _KINDS[key].read(value)
     except ValueError:
-        raise UserError(f"{key}: expected {KINDS[key].expected}, got {value!r}") from None
+        raise UserError(f"{key}: expected {_KINDS[key].expected}, got {value!r}") from None
     if found == () and key not in ("backbones", "targets"):
         raise UserError(f"{key}: expected at least one value, got none")
     return found
@@ -157,8 +160,3 @@ def read_grids(path: Path, changes: Mapping[str, Any]) -> list[Grid]:
     if not all(isinstance(entry, Mapping) for entry in entries):
         raise UserError(f"{path}: expected keys such as datasets and trainers, got {content!r}")
     return [parse_grid({**entry, **changes}, str(path)) for entry in entries]
-
-
-def all_runs(grids: Iterable[Grid]) -> list[Run]:
-    """The runs of several grids, each once."""
-    return list(dict.fromkeys(run for grid in grids for run in grid.runs()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -203,6 +203,11 @@ class Project:
         frame = make_frame(done)
         frame.attrs["reasons"] = {str(place): s.reason for place, s in states.items() if s.reason}
         return frame
+
+    def rows(self, runs: Sequence[Run]) -> dict[Run, dict[str, Any]]:
+        """Return the rows of the frame by run, of those that are done."""
+        found = {row["directory"]: row for row in self.frame(runs).to_dict("records")}
+        return {run: found[name] for run in runs if (name := str(self.directory(run))) in found}
 
     def _read(self, path: Path, reader: Callable[[Path], Any]) -> Any:
         """What a file holds, read again only when the file has changed."""

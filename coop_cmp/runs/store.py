@@ -11,13 +11,10 @@ import numpy as np
 
 from coop_cmp.metrics import Samples
 from coop_cmp.runs import circumstances
-from coop_cmp.runs.identity import identify, read_identity
 from coop_cmp.runs.outputs import (
     OUTCOMES_FILE,
     PREDICTIONS_FILE,
     Outcomes,
-    image_numbers,
-    images_digest,
     labels_digest,
     write_outcomes,
     write_predictions,
@@ -64,48 +61,6 @@ def store(
     # The results come last: a directory that has them has everything.
     write_results(folder / RESULTS_FILE, record)
     return record
-
-
-def store_test(
-    folder: Path,
-    cfg: Any,
-    samples: Samples,
-    classnames: list[str],
-    metrics: Mapping[str, float],
-    seconds: Mapping[str, float],
-    facts: Mapping[str, Any],
-) -> None:
-    """Write what a test has shown.
-
-    Args:
-        samples: The test's logits and labels.
-        seconds: How long parts of the run took.
-        facts: What the trainer knows, each where it does: ``weights`` (dict with ``name`` and
-            ``digest``), ``checkpoint`` (digest of what was learned), ``images`` (names of the
-            images tested, in their order), ``text_features`` (of the classifier), ``sizes``
-            (dict), ``fit`` (dict, how training went), ``notes`` (list of str), ``device``,
-            ``precision``.
-    """
-    names, notes = facts.get("images"), list(facts.get("notes", []))
-    if names is not None and len(names) != len(samples):
-        notes.append("the images tested are not those that the data set lists")
-        names = None
-    # Without names images are known by their positions.
-    images = image_numbers(names or [str(position) for position in range(len(samples))])
-    identity = read_identity(folder) or identify(cfg)
-    record = {
-        **identity.as_record(),
-        "weights": facts.get("weights", {"name": lookup(cfg, "MODEL.BACKBONE.WEIGHTS", "")}),
-        "checkpoint": facts.get("checkpoint"),
-        "images": images_digest(images) if names is not None else None,
-        "metrics": metrics,
-        "sizes": {"classes": samples.n_classes, "test": len(samples), **facts.get("sizes", {})},
-        "fit": facts.get("fit", {}),
-        "seconds": seconds,
-        "machine": circumstances.machine(facts.get("device"), facts.get("precision")),
-        "notes": notes,
-    }
-    store(folder, record, samples, classnames, images, facts.get("text_features"))
 
 
 def lookup(cfg: Any, key: str, default: Any) -> Any:

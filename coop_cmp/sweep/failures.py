@@ -45,34 +45,15 @@ def out_of_memory(failure: Failure) -> bool:
     return killed or any(words in text for words in _MEMORY)
 
 
-def alike(
-    failure: Failure, earlier: Iterable[Failure], pending: Iterable[Run], in_data: bool
-) -> list[Run]:
-    """Return the pending runs that the same user error would end as well.
+def alike(failed: Run, pending: Iterable[Run], in_data: bool) -> list[Run]:
+    """Return the pending runs that the same mistake of the user would end.
 
-    A mistake in the data set ends all runs on it. Any other ends the trainings that differ in the
-    seed alone: they are averaged, and a fix changes them all. If runs with other
-    settings met it too, it also ends the runs of their trainer on the data set, or of all trainers
-    if theirs are more than one.
-
-    Args:
-        failure: The run that met it.
-        earlier: All failures, this one included.
-        pending: The runs that are not started.
-        in_data: The mistake is in the data set.
+    A mistake in the data set ends all runs on it, any other the same run with other seeds: they are
+    averaged, and a fix changes them all.
     """
-    same = [other.run for other in earlier if other.cause == failure.cause]
-    points = {replace(run, seed=0) for run in same}
-    trainers = {run.trainer for run in same}
-
-    def ends(run: Run) -> bool:
-        if run.dataset != failure.run.dataset:
-            return False
-        more = len(points) > 1 and (len(trainers) > 1 or run.trainer in trainers)
-        other_seed = run.training is None and replace(run, seed=0) in points
-        return in_data or more or other_seed
-
-    return [run for run in pending if ends(run)]
+    if in_data:
+        return [run for run in pending if run.dataset == failed.dataset]
+    return [run for run in pending if replace(run, seed=failed.seed) == failed]
 
 
 def report_failures(project: Project, failures: Sequence[Failure]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from types import FrameType
@@ -15,13 +14,12 @@ from coop_cmp.runs.run import Run
 from coop_cmp.sweep.devices import environment_for
 from coop_cmp.sweep.failures import Failure, alike, describe_exit, out_of_memory
 from coop_cmp.sweep.lock import RunLock
-from coop_cmp.sweep.process import Attempt, Trial, reject_results, start, tail
+from coop_cmp.sweep.process import Attempt, Trial, command_on, reject_results, start, tail
 from coop_cmp.sweep.progress import Progress
 from coop_cmp.sweep.timing import duration
 
 POLL_SECONDS = 0.05
-STRIKES = 3  # runs that fail in a row within QUICK seconds retire a device
-QUICK = 30.0
+TRIES = 2  # how often a run is started before it counts as failed
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,6 @@ class Settings:
         jobs: how many runs at a time.
         threads: CPU threads per run, 0 to leave it to torch.
         time_limit: seconds after which a run is ended.
-        tries: how often a run is started before it counts as failed.
         fork: start runs from this process after importing what they need once.
         redo: replace runs with other settings that are in the way.
         patience: seconds to wait for a run that another process has.
@@ -44,7 +41,6 @@ class Settings:
     jobs: int = 1
     threads: int = 1
     time_limit: float = 12 * 3600.0
-    tries: int = 2
     fork: bool = False
     redo: bool = False
     patience: float = 12 * 3600.0
@@ -60,8 +56,6 @@ class Launcher:
         self.active: dict[int, Attempt] = {}
         self.failures: dict[Run, Failure] = {}
         self.waiting_since: dict[Run, float] = {}
-        self.strikes: dict[str, set[Run]] = defaultdict(set)  # failures in a row
-        self.retired: set[str] = set()
 
     def launch(self, runs: Iterable[Run]) -> list[Failure]:
         """Do all runs that are not done yet.
@@ -91,31 +85,20 @@ class Launcher:
             for attempt in self.active.values():
                 attempt.stop()
                 attempt.lock.release()
-            self.progress.close()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
         return list(self.failures.values())
 
-    def _device(self, slot: int) -> str:
-        return self.settings.devices[slot % len(self.settings.devices)]
-
     def _fill_slots(self) -> None:
         for slot in range(self.settings.jobs):
-            device = self._device(slot)
-            while slot not in self.active and device not in self.retired:
-                claimed = self._claim_next(device)
-                if claimed is None:
-                    break
+            device = self.settings.devices[slot % len(self.settings.devices)]
+            if slot not in self.active and (claimed := self._claim_next(device)):
                 trial, lock = claimed
                 self.progress.started(trial.run, trial.number)
                 self.active[slot] = self._start(trial, lock, device)
 
     def _start(self, trial: Trial, lock: RunLock, device: str) -> Attempt:
-        command, *words = self.project.command(trial.run)
-        # Named, so that a device that does not work is an error and not a slow run on another one.
-        # The environment shows a run a single GPU, whose number is then 0.
-        flags = ["--device", device.partition(":")[0], *(["--redo"] if trial.redo else [])]
-        call = [*self.settings.program, command, *flags, *words]
+        call = [*self.settings.program, *command_on(device, self.project, trial.run, trial.redo)]
         directory = self.project.directory(trial.run)
         environment = environment_for(device, self.settings.threads)
         return start(trial, lock, device, directory, call, environment, self.settings.fork)
@@ -127,7 +110,7 @@ class Launcher:
             return None
         active = {attempt.trial.run for attempt in self.active.values()}
         reserved = any(trial.alone == device for trial in self.pending.values())
-        others = set(self.settings.devices) - self.retired - {device}
+        others = set(self.settings.devices[: self.settings.jobs]) - {device}
         for run, trial in list(self.pending.items()):
             needed = run.training
             if needed in self.failures:
@@ -174,76 +157,50 @@ class Launcher:
         """Look after the active runs: finished, failed or too long."""
         for slot, attempt in list(self.active.items()):
             code = attempt.exit_code
+            if code is None and attempt.seconds <= self.settings.time_limit:
+                continue
             if code is None:
-                if attempt.seconds > self.settings.time_limit:
-                    attempt.stop()
-                    limit = duration(self.settings.time_limit)
-                    self._end(slot, f"ended at its time limit of {limit}", retry=False)
-            elif code != 0:
-                # After a mistake of the user the same again would not help.
-                self._end(slot, describe_exit(code), code not in MISTAKES, code)
-            else:
-                self._accept(slot, attempt)
-
-    def _accept(self, slot: int, attempt: Attempt) -> None:
-        run = attempt.trial.run
-        state = self.project.state(run)
-        if state.kind == "foreign":
-            # Whole and right for the settings it started with, which the files no longer have.
-            attempt.lock.release()
+                attempt.stop()
             del self.active[slot]
-            self._give_up(Failure(run, f"its settings changed while it ran; {state.reason}"))
-            return
-        if state.results is None:
-            self._end(slot, state.reason or "exited with 0 but left no results.json", retry=True)
-            return
-        self.strikes[attempt.device].clear()
-        self.progress.estimator.add(run, attempt.seconds)
-        attempt.lock.release()
-        del self.active[slot]
-        self.progress.finished(run, state.results, duration(attempt.seconds), self.active)
+            self._end(attempt, code)
+            attempt.lock.release()
 
-    def _end(self, slot: int, reason: str, retry: bool, code: int = 0) -> None:
-        """A run did not succeed: put it back to be tried again, or keep it as a failure."""
-        attempt = self.active.pop(slot)
-        trial, log = attempt.trial, tail(attempt.log)
-        failure = Failure(trial.run, reason, tuple(log))
+    def _end(self, attempt: Attempt, code: int | None) -> None:
+        """Note how a run has ended; ``code`` is None for one that was ended at its time limit."""
+        run, state = attempt.trial.run, self.project.state(attempt.trial.run)
+        if code is None:
+            limit = duration(self.settings.time_limit)
+            self._fail(attempt, f"ended at its time limit of {limit}", retry=False)
+        elif code in MISTAKES:  # the same again would not help
+            self._fail(attempt, describe_exit(code), retry=False)
+            reason = f"skipped: {run} failed with the same settings or data"
+            fresh = [run for run, other in self.pending.items() if other.number == 1]
+            for other in alike(run, fresh, code == DATA_ERROR):
+                self._give_up(Failure(other, reason))
+        elif code:
+            self._fail(attempt, describe_exit(code))
+        elif state.results is not None:
+            self.progress.estimator.add(run, attempt.seconds)
+            self.progress.finished(run, state.results, duration(attempt.seconds), self.active)
+        elif state.kind == "foreign":
+            # Whole and right for the settings it started with, which the files no longer have.
+            self._give_up(Failure(run, f"its settings changed while it ran; {state.reason}"))
+        else:
+            self._fail(attempt, state.reason or "exited with 0 but left no results.json")
+
+    def _fail(self, attempt: Attempt, reason: str, retry: bool = True) -> None:
+        """Put a run that did not succeed back to be tried again, or keep it as a failure."""
+        trial = attempt.trial
+        failure = Failure(trial.run, reason, tuple(tail(attempt.log)))
         # It may have failed after writing them, and tables would take them.
         reject_results(self.project.directory(trial.run))
-        attempt.lock.release()
-        crowded = not trial.alone and out_of_memory(failure)
-        if retry and trial.number < self.settings.tries:
-            self.progress.say(f"again  {trial.run}: {reason}{', now alone' if crowded else ''}")
-            alone, avoid = (attempt.device, "") if crowded else ("", attempt.device)
-            again = Trial(trial.run, trial.number + 1, avoid, alone, failure=failure)
-            self.pending[trial.run] = again
-        else:
+        if not retry or trial.number == TRIES:
             self._give_up(failure)
-            if code in MISTAKES:
-                reason = f"skipped: {trial.run} failed with the same settings or data"
-                known = list(self.failures.values())
-                fresh = [run for run, other in self.pending.items() if other.failure is None]
-                for run in alike(failure, known, fresh, code == DATA_ERROR):
-                    self._give_up(Failure(run, reason))
-        if retry and not crowded:
-            self._strike(attempt, failure.cause)
-
-    def _strike(self, attempt: Attempt, cause: str) -> None:
-        """Count failures of a device, and retire one on which everything fails at once."""
-        device = attempt.device
-        strikes = self.strikes[device]
-        strikes.add(attempt.trial.run) if attempt.seconds < QUICK else strikes.clear()
-        if len(strikes) < STRIKES or device in self.retired:
             return
-        self.retired.add(device)
-        self.progress.say(
-            f"{device} is retired: {STRIKES} runs in a row failed there within seconds, the last "
-            f"with: {cause}"
-        )
-        if self.retired >= set(self.settings.devices):
-            for trial in list(self.pending.values()):
-                reason = "skipped: no device is left to run on"
-                self._give_up(trial.failure or Failure(trial.run, reason))
+        crowded = not trial.alone and out_of_memory(failure)
+        self.progress.say(f"again  {trial.run}: {reason}{', now alone' if crowded else ''}")
+        alone, avoid = (attempt.device, "") if crowded else ("", attempt.device)
+        self.pending[trial.run] = Trial(trial.run, trial.number + 1, avoid, alone)
 
     def _give_up(self, failure: Failure) -> None:
         self.pending.pop(failure.run, None)

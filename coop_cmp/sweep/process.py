@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from coop_cmp import CONFIGS, INSTALLED
+from coop_cmp.runs.project import Project
 from coop_cmp.runs.records import RESULTS_FILE
 from coop_cmp.runs.run import Run
-from coop_cmp.sweep.failures import Failure
 from coop_cmp.sweep.lock import RunLock
 
 LOG = "sweep.log"
@@ -105,7 +105,6 @@ class Trial:
         avoid: A device on which it failed.
         alone: The device on which it must have no neighbours; "" if it may have.
         redo: Whether it replaces a run with other settings.
-        failure: Why it failed before, if it did.
     """
 
     run: Run
@@ -113,7 +112,6 @@ class Trial:
     avoid: str = ""
     alone: str = ""
     redo: bool = False
-    failure: Failure | None = None
 
 
 @dataclass
@@ -145,6 +143,17 @@ class Attempt:
             if time.monotonic() > deadline:
                 self.process.kill()
             time.sleep(0.05)
+
+
+def command_on(device: str, project: Project, run: Run, redo: bool) -> list[str]:
+    """The arguments of ``coop-cmp`` that do a run on a device.
+
+    It is named, so that one that does not work is an error and not a slow run on another. Its
+    environment shows a run a single GPU, whose number is then 0.
+    """
+    command, *words = project.command(run)
+    flags = ["--device", device.partition(":")[0], *(["--redo"] if redo else [])]
+    return [command, *flags, *words]
 
 
 def reject_results(directory: Path) -> None:

@@ -1,15 +1,14 @@
-"""What a person sees while a sweep runs: live lines on a terminal, plain lines in a log."""
+"""What a person sees while a sweep runs."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
-
-from tqdm import tqdm
 
 from coop_cmp.runs.run import Run
 from coop_cmp.sweep.process import Attempt, tail
@@ -20,16 +19,17 @@ _EPOCH = re.compile(r"epoch\s*\[?(\d+/\d+)\]?")
 
 
 class Progress:
-    """One line per event, with the count and the time left."""
+    """One line per event, with the count and the time left; on a terminal a live one below."""
 
     def __init__(self, total: int, done: int, jobs: int, estimator: Estimator) -> None:
         self.total, self.done, self.jobs = total, done, jobs
         self.estimator = estimator
         self.rest: Counter[Kind] = Counter()
         self.last = time.monotonic()
+        self._clear = "\r\x1b[K" if sys.stdout.isatty() else ""  # the live line
 
-    def say(self, text: str) -> None:
-        print(text, flush=True)
+    def say(self, text: str, end: str = "\n") -> None:
+        print(f"{self._clear}{text}", end=end, flush=True)
         self.last = time.monotonic()
 
     def begin(self, runs: Iterable[Run]) -> None:
@@ -63,56 +63,19 @@ class Progress:
         self.say(f"FAILED {run}: {reason}")
 
     def tick(self, active: Mapping[int, Attempt]) -> None:
-        """Print a line about the longest run after half a minute of silence.
+        """Print a line about the longest run: after half a minute of silence, or live.
 
         Called a few times a second.
         """
-        if active and time.monotonic() - self.last >= SILENCE:
+        if active and time.monotonic() - self.last >= (1 if self._clear else SILENCE):
             longest = max(active.values(), key=lambda attempt: attempt.seconds)
             more = f" and {len(active) - 1} more" if len(active) > 1 else ""
             count = f"[{self.done}/{self.total}{self.time_left(active)}]"
-            self.say(f"running {_describe(longest)}{more} {count}")
-
-    def close(self) -> None:
-        """Called once at the end."""
-
-
-class LiveProgress(Progress):
-    """A line per active run and one for the total, rewritten in place; events scroll above."""
-
-    def __init__(self, total: int, done: int, jobs: int, estimator: Estimator) -> None:
-        super().__init__(total, done, jobs, estimator)
-        tqdm.monitor_interval = 0  # no helper thread: runs may be forked from this process
-        self.lines = [
-            tqdm(position=slot, bar_format="{desc}", leave=False, file=sys.stdout)
-            for slot in range(jobs)
-        ]
-        self.bar = tqdm(
-            total=total,
-            initial=done,
-            position=jobs,
-            bar_format="{n_fmt}/{total_fmt} runs |{bar:30}| {elapsed}{postfix}",
-            leave=False,
-            file=sys.stdout,
-        )
-
-    def say(self, text: str) -> None:
-        self.bar.write(text, file=sys.stdout)
-
-    def started(self, run: Run, number: int) -> None:
-        """The run's own line says so."""
-
-    def tick(self, active: Mapping[int, Attempt]) -> None:
-        for slot, line in enumerate(self.lines):
-            attempt = active.get(slot)
-            line.set_description_str(_describe(attempt) if attempt else "")
-        self.bar.n = self.done
-        self.bar.set_postfix_str(self.time_left(active).removeprefix(", "))
-
-    def close(self) -> None:
-        for line in self.lines:
-            line.close()
-        self.bar.close()
+            line = f"running {_describe(longest)}{more} {count}"
+            if self._clear:
+                self.say(line[: shutil.get_terminal_size().columns - 1], end="")
+            else:
+                self.say(line)
 
 
 def _describe(attempt: Attempt) -> str:
@@ -120,9 +83,3 @@ def _describe(attempt: Attempt) -> str:
     epochs = _EPOCH.findall("\n".join(tail(attempt.log, 20)))
     progress = f"  epoch {epochs[-1]}" if epochs else ""
     return f"{attempt.trial.run}{progress}  {duration(attempt.seconds)}"
-
-
-def make_progress(total: int, done: int, jobs: int, estimator: Estimator) -> Progress:
-    """Live on a terminal, plain otherwise."""
-    kind = LiveProgress if sys.stdout.isatty() else Progress
-    return kind(total, done, jobs, estimator)

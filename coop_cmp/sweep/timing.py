@@ -11,16 +11,13 @@ from coop_cmp.runs.run import Run, is_zero_shot
 
 def duration(seconds: float) -> str:
     """``75`` as ``1 min 15 s``; two units at most."""
-    whole = round(seconds)
-    for unit, name, small, small_name in (
-        (86400, "d", 3600, "h"),
-        (3600, "h", 60, "min"),
-        (60, "min", 1, "s"),
-    ):
-        if whole >= unit:
-            rest = whole % unit // small
-            return f"{whole // unit} {name}" + (f" {rest} {small_name}" if rest else "")
-    return f"{whole} s"
+    rest = round(seconds)
+    parts: list[str] = []
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        count, rest = divmod(rest, size)
+        if count or parts:
+            parts.append(f"{count} {unit}" if count else "")
+    return " ".join(filter(None, parts[:2])) or "0 s"
 
 
 Kind = tuple[object, ...]

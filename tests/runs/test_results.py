@@ -59,23 +59,14 @@ def test_a_missing_field_is_named_with_the_path(tmp_path, field):
     [
         (lambda r: r.update(schema=3), "schema 3 is unknown"),
         (lambda r: r["metrics"].pop("ece"), r"metrics\.ece is missing"),
-        (lambda r: r["seconds"].pop("total"), r"seconds\.total is missing"),
         (lambda r: r["metrics"].update(nll=10**400), "too large"),
         (lambda r: r["metrics"].update(ece=math.nan), r"metrics\.ece is nan"),
-        (lambda r: r["metrics"].update(brier=math.inf), r"metrics\.brier is inf"),
         (lambda r: r["metrics"].update(ece=None), r"metrics\.ece is not a number"),
-        (lambda r: r["metrics"].update(ece="0.1"), r"metrics\.ece is not a number"),
-        (
-            lambda r: r["metrics"].update(accuracy=81.2),
-            r"accuracy is 81\.2, not from 0 to 1",
-        ),
-        (lambda r: r["seconds"].update(total=math.nan), r"seconds\.total is nan"),
+        (lambda r: r["metrics"].update(accuracy=81.2), r"accuracy is 81\.2, not from 0 to 1"),
         (lambda r: r["settings"].pop("SEED"), "the setting SEED is missing"),
         (lambda r: r["settings"].update(SEED=2), "were changed by hand"),
-        (lambda r: r.update(digest="0"), "were changed by hand"),
         (lambda r: r.update(training={"dataset": "Digits"}), "identity is incomplete"),
         (lambda r: r.update(commit=True), "'commit' has the wrong type: True"),
-        (lambda r: r.update(metrics=[]), "'metrics' has the wrong type"),
         (lambda r: r.update(chcksum="0"), "the field 'chcksum' is unknown"),
         (lambda r: r.update(checksum="0"), "its numbers are not those that were written"),
     ],
@@ -83,14 +74,6 @@ def test_a_missing_field_is_named_with_the_path(tmp_path, field):
 def test_a_wrong_record_is_refused_with_the_path(tmp_path, change, message):
     path = stored(tmp_path / "results.json", change)
     with pytest.raises(UserError, match=rf"{path}: .*{message}"):
-        read_results(path)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[1]", "null", "\xff", "[" * 10**5])
-def test_a_file_that_is_no_record_is_refused_with_the_path(tmp_path, text):
-    path = tmp_path / "results.json"
-    path.write_text(text, encoding="latin-1")
-    with pytest.raises(UserError, match=rf"{path}: "):
         read_results(path)
 
 
@@ -118,12 +101,6 @@ def test_predictions_come_back_as_float32_with_their_names(tmp_path):
     assert read.labels.dtype == np.int64
     assert read.labels.tolist() == [0, 1, 2, 0, 1]
     assert read.classnames == ["cat", "dog", "Möwe"]
-
-
-def test_predictions_without_class_names_are_refused_with_the_path(tmp_path):
-    np.savez(tmp_path / "p.npz", logits=np.zeros((2, 3)), labels=np.zeros(2))
-    with pytest.raises(UserError, match=r"p\.npz: classnames missing"):
-        read_predictions(tmp_path / "p.npz")
 
 
 def test_outcomes_come_back_and_nothing_else_is_taken_for_them(tmp_path):
@@ -157,12 +134,14 @@ def test_outcomes_come_back_and_nothing_else_is_taken_for_them(tmp_path):
         ({"labels": np.array([0, -1])}, "labels from 0 to 2"),
         ({"classnames": np.zeros(3)}, "names as text"),
         ({"text_features": np.full((3, 4), np.inf)}, "finite text features"),
+        ({"classnames": None}, "classnames missing"),
     ],
 )
 def test_predictions_out_of_range_are_refused(tmp_path, arrays, message):
     good = {"logits": np.zeros((2, 3)), "labels": np.array([0, 1]), "classnames": list("abc")}
-    np.savez(tmp_path / "p.npz", **(good | arrays))
-    with pytest.raises(UserError, match=rf"p\.npz: expected .*{message}"):
+    held = {name: values for name, values in (good | arrays).items() if values is not None}
+    np.savez(tmp_path / "p.npz", **held)
+    with pytest.raises(UserError, match=rf"p\.npz: .*{message}"):
         read_predictions(tmp_path / "p.npz")
 
 

@@ -14,16 +14,12 @@ from pathlib import Path
 import pytest
 
 from coop_cmp import CONFIGS
-from coop_cmp.runs.grid import Grid
-from coop_cmp.sweep.slurm.submission import submit
 from tests.slurm.cluster import NODE, Cluster
 from tests.sweep.fake import (
     FAKE_TRAIN,
     StartedSweep,
     behave,
     calls,
-    project_of,
-    settings_of,
     wait_until,
 )
 
@@ -130,12 +126,13 @@ def test_cancel_ends_the_jobs_of_the_runs_that_it_names(root):
 
 
 def test_a_request_that_cannot_be_met_is_told_with_slurms_reason(root):
-    code, _ = sweep(root, "--seeds", "1", "--slurm", "cpus_per_task=99")
+    code, output = sweep(root, "--seeds", "1", "--slurm", "mem=99999999")
     assert code == 2, "Slurm knows at once"
+    assert "Requested node configuration is not available" in output
     assert queued(root) == []
-    more = ("--seeds", "1", "--slurm", "mem=99999999")
+    more = ("--seeds", "1", "--slurm", "cpus_per_task=99")
     process = StartedSweep(root, *more)
-    wait_until(lambda: "(BadConstraints: Slurm cannot start this" in process.output())
+    wait_until(lambda: "(PartitionConfig: Slurm cannot start this" in process.output())
     process.kill()
     process.end()
     assert sweep(root, *more, "--cancel")[0] == 0
@@ -162,17 +159,6 @@ def test_jobs_go_on_when_their_submitter_is_killed_and_are_found_again(root):
     code, _ = sweep(root, "--seeds", "1", "2", *ONE)
     assert code == 0
     assert calls(root) == [SEED.format(1), SEED.format(2)]
-
-
-def test_jobs_whose_submitter_was_killed_before_it_let_them_start_are_released(root):
-    project, runs = project_of(root), Grid(("digits",), ("CoOp",), seeds=(1,)).runs()
-    record, _ = submit(project, settings_of(root), [runs], {}, 1)
-    code, _ = sweep(root, "--seeds", "1", *ONE, "--detach")
-    assert code == 0
-    assert calls(root) == []
-    os.utime(record.folder / "jobs.json", (0, 0))
-    assert sweep(root, "--seeds", "1", *ONE)[0] == 0
-    assert calls(root) == [SEED.format(1)]
 
 
 def test_ctrl_c_leaves_the_jobs_where_nobody_can_be_asked(root):

@@ -1,7 +1,9 @@
-"""A folder with a small train.py and configs for sweeps."""
+"""A folder with a small train.py and configs for sweeps, and programs that are others."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,3 +29,17 @@ def root(tmp_path: Path) -> Path:
         file.write_text("")
     behave(tmp_path, {})
     return tmp_path
+
+
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Make a program of that name which does what a shell script says."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+    def make(name: str, script: str) -> None:
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+
+    return make

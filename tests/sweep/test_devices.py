@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
+from contextlib import nullcontext
 
 import pytest
 
@@ -25,13 +25,9 @@ def test_devices_become_visible_devices(monkeypatch):
 
 
 @pytest.fixture
-def three_gpus(tmp_path, monkeypatch):
+def three_gpus(tool, monkeypatch):
     """A machine with three GPUs, as far as nvidia-smi says."""
-    tool = tmp_path / "bin" / "nvidia-smi"
-    tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\nfor i in 0 1 2; do echo GPU $i: A100; echo '  MIG 1g'; done\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tool.parent), prepend=os.pathsep)
+    tool("nvidia-smi", "for i in 0 1 2; do echo GPU $i: A100; echo '  MIG 1g'; done")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
@@ -72,19 +68,12 @@ def test_a_device_that_does_not_exist_is_refused(root):
 
 @pytest.mark.parametrize(
     ("code", "expected"),
-    [(0, []), (6, []), (18, "driver/library version mismatch.*--devices cpu")],
+    [(0, ""), (6, ""), (18, "driver/library version mismatch.*--devices cpu")],
 )
 def test_a_driver_that_does_not_answer_is_no_silent_sweep_on_the_cpu(
-    tmp_path, monkeypatch, code, expected
+    tool, monkeypatch, code, expected
 ):
-    tool = tmp_path / "bin" / "nvidia-smi"
-    tool.parent.mkdir()
-    tool.write_text(f"#!/bin/sh\necho 'Failed: driver/library version mismatch'\nexit {code}\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tool.parent), prepend=os.pathsep)
+    tool("nvidia-smi", f"echo 'Failed: driver/library version mismatch'\nexit {code}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if expected == []:
+    with pytest.raises(UserError, match=expected) if expected else nullcontext():
         assert visible_gpus() == []
-    else:
-        with pytest.raises(UserError, match=expected):
-            visible_gpus()

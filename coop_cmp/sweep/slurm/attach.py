@@ -1,18 +1,12 @@
-"""Submit open runs that no job has, attach to existing jobs, and wait until all have ended.
-
-Two sweeps at once need no lock between them: an array is submitted held, then the queue is read,
-and of two jobs with the same run the one with the higher number is cancelled before it starts.
-"""
+"""Submit open runs that no job has, attach to existing jobs, and wait until all have ended."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from coop_cmp.errors import UserError
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from coop_cmp.sweep.failures import Failure, report_failures
@@ -33,10 +27,15 @@ PATIENCE = 60.0  # seconds that a job waits for a run that another process has
 
 @dataclass(frozen=True)
 class Holder:
-    """The job that has a run."""
+    """The job that has a run, and since when it is no longer in the queue."""
 
     submission: Submission
     task: Task
+    gone: float | None = None
+
+    @property
+    def pending(self) -> bool:
+        return self.gone is None and self.task.state == "PENDING"
 
 
 class Attachment:
@@ -61,7 +60,6 @@ class Attachment:
         self.options, self.per_job = options, per_job
         self.rest = dict.fromkeys(runs)  # neither done nor failed, in order
         self.held: dict[Run, Holder] = {}
-        self.lost: dict[Run, tuple[Holder, float]] = {}  # whose job has left the queue, since when
         self.failures: dict[Run, Failure] = {}
         self.alone = True  # whether this user had nothing in the queue
         self.full = False  # whether the queue took no more
@@ -73,23 +71,18 @@ class Attachment:
         tasks = queue.tasks()
         self.alone = not tasks
         for task in tasks:
-            if (record := records.get(task.name)) is None:
-                continue  # another output's, or nothing of ours
-            if task.reason == "JobHeldUser" and record.abandoned:
-                record.release(task.array)
-            for run in record.jobs[task.index]:
-                found.setdefault(run, Holder(record, task))
-        for run, holder in self.held.items():
-            if run not in found:
-                self.lost[run] = (holder, time.monotonic())
-        self.held = {run: holder for run, holder in found.items() if run in self.rest}
-        self.lost = {run: lost for run, lost in self.lost.items() if run not in self.held}
+            if record := records.get(task.name):  # else another output's, or nothing of ours
+                for run in record.jobs[task.index]:
+                    found.setdefault(run, Holder(record, task))
+        now = time.monotonic()
+        gone = {run: replace(h, gone=h.gone or now) for run, h in self.held.items()}
+        self.held = {run: h for run, h in (gone | found).items() if run in self.rest}
 
     def report_ended(self) -> None:
         """Tell why runs of jobs that ended unattended are still open, and forget old arrays."""
         there = {task.name for task in queue.tasks()}
         last: dict[Run, tuple[Submission, int]] = {}
-        records = [r for r in submission.read_all(self.project) if r.released or r.abandoned]
+        records = submission.read_all(self.project)
         for record in records:
             last |= {run: (record, index) for index, job in enumerate(record.jobs) for run in job}
         known = [(run, *last[run]) for run in self.rest if run in last and run not in self.held]
@@ -104,18 +97,17 @@ class Attachment:
 
     def settle(self) -> None:
         """Tell which runs are done, and which have failed with their jobs."""
-        ready = [run for run, holder in self.held.items() if holder.task.state != "PENDING"]
-        for run in [*ready, *self.lost]:
+        for run in [run for run, holder in self.held.items() if not holder.pending]:
             results = self.project.state(run).results
             if results is not None and run.training not in self.rest:
                 seconds = float(results["seconds"]["total"])
                 self.progress.estimator.add(run, seconds)
                 self._close(run)
                 self.progress.finished(run, results, duration(seconds), {})
-        for run, (holder, since) in list(self.lost.items()):
+        for run, holder in [(run, h) for run, h in self.held.items() if h.gone]:
             index, job = holder.task.index, holder.task.id
             failure = holder.submission.failure(index, run)
-            if failure is None and time.monotonic() - since > SETTLE:
+            if failure is None and time.monotonic() - (holder.gone or 0) > SETTLE:
                 log = tuple(tail(holder.submission.log(index)))
                 failure = Failure(run, f"Slurm job {job}: {queue.final_state(job)}", log)
             if failure is not None:
@@ -124,20 +116,23 @@ class Attachment:
     def submit(self) -> None:
         """Submit the runs that are open, ready to start and in no job."""
         self.full = False
-        free = [run for run in self.rest if run not in self.held and run not in self.lost]
-        for run in free:
-            if run.training in self.failures:
+        for run in [run for run in self.rest if run.training in self.failures]:
+            if run not in self.held:
                 self._fail(Failure(run, f"skipped: {run.training} failed"))
-        waiting = {*self.held, *self.lost, *self.failures}
-        ready = [run for run in free if run in self.rest and run.training not in waiting]
-        if not ready:
+        if not self._ready():
             return
         estimator, limit = self.progress.estimator, self.settings.time_limit
-        arrays = plan(ready, estimator, limit, self.per_job, queue.largest_array())
-        side_by_side = max(1, self.settings.jobs // len(arrays))
-        while arrays and not self.full:
-            self._submit(arrays.pop(0), arrays, side_by_side)
+        with submission.alone(self.project):
+            self.look()  # another sweep may have submitted some meanwhile
+            arrays = plan(self._ready(), estimator, limit, self.per_job, queue.largest_array())
+            side_by_side = max(1, self.settings.jobs // max(1, len(arrays)))
+            while arrays and not self.full:
+                self._submit(arrays.pop(0), arrays, side_by_side)
         self.look()
+
+    def _ready(self) -> list[Run]:
+        waiting = {*self.held, *self.failures}
+        return [run for run in self.rest if run not in waiting and run.training not in waiting]
 
     def _submit(self, array: Array, arrays: list[Array], side_by_side: int) -> None:
         """Submit an array, or put its halves in its place where it is too large for the queue."""
@@ -145,7 +140,7 @@ class Attachment:
         inside = replace(self.settings, jobs=self.per_job, patience=PATIENCE)
         options = {"time": str(array.minutes), **self.options}
         try:
-            record, number = submission.submit(self.project, inside, jobs, options, side_by_side)
+            _, number = submission.submit(self.project, inside, jobs, options, side_by_side)
         except queue.Refused:
             if len(jobs) > 1:
                 half = len(jobs) // 2
@@ -155,32 +150,9 @@ class Attachment:
             if self.alone:  # else what is there will end
                 raise
             return
-        self.look()
-        later = [
-            task
-            for task in queue.tasks(record.name)
-            if any(self._has_other(run, number) for run in record.jobs[task.index])
-        ]
-        queue.cancel(later)
-        if len(later) < len(jobs):
-            self._release(record, number)
-            given = f" (time={self.options['time']} was given)" if "time" in self.options else ""
-            self.progress.say(f"submitted as Slurm job {number}: {array}{given}")
-
-    def _release(self, record: Submission, number: int) -> None:
-        """Let an array start, or remove it if Slurm says that it cannot."""
-        try:
-            record.release(number)
-        except queue.Away:
-            raise  # the next call finds it
-        except UserError:
-            queue.cancel(queue.tasks(record.name))
-            record.remove()
-            raise
-
-    def _has_other(self, run: Run, number: int) -> bool:
-        holder = self.held.get(run)
-        return holder is not None and holder.task.array < number
+        self.alone = False
+        given = f" (time={self.options['time']} was given)" if "time" in self.options else ""
+        self.progress.say(f"submitted as Slurm job {number}: {array}{given}")
 
     def _fail(self, failure: Failure) -> None:
         self._close(failure.run)
@@ -190,20 +162,20 @@ class Attachment:
     def _close(self, run: Run) -> None:
         self.rest.pop(run, None)
         self.held.pop(run, None)
-        self.lost.pop(run, None)
 
     @property
     def jobs(self) -> list[Task]:
         """The jobs that are there, each once."""
-        return list(dict.fromkeys(holder.task for holder in self.held.values()))
+        there = (holder.task for holder in self.held.values() if not holder.gone)
+        return list(dict.fromkeys(there))
 
     def status(self) -> str:
         """``slurm  3 pending, 2 running, 5 done, 0 failed, about 5 min left``."""
-        states = Counter(h.task.state == "PENDING" for h in self.held.values())
-        waiting = len(self.rest) - len(self.held) - len(self.lost)
+        pending = sum(holder.pending for holder in self.held.values())
+        waiting = len(self.rest) - len(self.held)
         impossible = {task.reason for task in self.jobs if task.is_impossible}
         why = f" ({', '.join(sorted(impossible))}: {NEVER})" if impossible else ""
-        words = [f"{states[True]} pending{why}", f"{states[False] + len(self.lost)} running"]
+        words = [f"{pending} pending{why}", f"{len(self.held) - pending} running"]
         words += [f"{waiting} not submitted yet"] if waiting else []
         words += [f"{self.progress.done} done", f"{len(self.failures)} failed"]
         return f"slurm  {', '.join(words)}{self.progress.time_left({})}"
@@ -227,8 +199,9 @@ def follow(attachment: Attachment, detach: bool = False) -> list[Failure] | None
 
 def _begin(attachment: Attachment) -> None:
     attachment.progress.begin(attachment.rest)
-    attachment.look()
-    attachment.report_ended()
+    with submission.alone(attachment.project):
+        attachment.look()
+        attachment.report_ended()
     if attachment.jobs:
         jobs = counted(len(attachment.jobs), "Slurm job")
         attachment.progress.say(f"attached to {jobs} with {len(attachment.held)} of the runs")

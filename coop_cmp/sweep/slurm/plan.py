@@ -15,8 +15,8 @@ PACKED = 3600.0  # seconds: short runs share a job up to this expected length
 MARGIN = 2.0  # a job asks for so many times what its runs are expected to take,
 EXTRA = 600.0  # and these seconds for its start and slow disks
 OURS = (
-    *("array", "job-name", "output", "error", "open-mode", "hold", "parsable", "wrap", "requeue"),
-    *("wait", "test-only"),
+    *("array", "job-name", "output", "error", "open-mode", "parsable", "wrap", "requeue", "wait"),
+    "test-only",
 )
 READ = ("time", "cpus-per-task", "signal")  # which the sweep looks at or sets, if nobody else does
 

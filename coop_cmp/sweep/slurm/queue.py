@@ -35,7 +35,7 @@ class Task:
     """One job, as the queue shows it.
 
     Attributes:
-        array: Number of the array job; of two with the same run the lower was first.
+        array: Number of the array job.
         index: Its place in the array, -1 for a job that is in none.
         name: The array's name.
         state: ``PENDING``, ``RUNNING`` and so on.
@@ -61,7 +61,7 @@ class Task:
 def environment() -> dict[str, str]:
     """Return this process's variables without those that stand for options of Slurm's commands.
 
-    ``SQUEUE_STATES=RUNNING`` would hide pending jobs, ``SBATCH_WAIT=1`` would wait for a held one.
+    ``SQUEUE_STATES=RUNNING`` would hide pending jobs, ``SBATCH_WAIT=1`` would wait for the jobs.
     """
     return {k: v for k, v in os.environ.items() if not k.startswith(_OPTIONS)}
 
@@ -85,26 +85,21 @@ def call(*command: str, text: str = "") -> str:
     return done.stdout
 
 
-def tasks(prefix: str = "") -> list[Task]:
-    """This user's jobs in the queue whose names begin so, the first submitted first."""
+def tasks() -> list[Task]:
+    """This user's jobs in the queue, the first submitted first."""
     user = f"--user={os.getuid()}"
     lines = call("squeue", "--noheader", "--array", user, f"--format={_FORMAT}").splitlines()
     fields = [line.strip().split("|", 4) for line in lines]
-    mine = [f for f in fields if len(f) == 5 and f[2].startswith(prefix)]
-    found = [Task(int(f[0]), int(f[1]) if f[1].isdigit() else -1, *f[2:]) for f in mine]
+    known = [f for f in fields if len(f) == 5]
+    found = [Task(int(f[0]), int(f[1]) if f[1].isdigit() else -1, *f[2:]) for f in known]
     return sorted(found, key=lambda task: (task.array, task.index))
 
 
 def submit(script: str, options: Mapping[str, str]) -> int:
-    """Submit a held job array and return its number."""
+    """Submit a job array and return its number."""
     words = [f"--{key}={value}" for key, value in options.items()]
-    answer = call("sbatch", "--parsable", "--hold", *words, text=script)
+    answer = call("sbatch", "--parsable", *words, text=script)
     return int(answer.strip().splitlines()[-1].partition(";")[0])
-
-
-def release(array: int) -> None:
-    """Let a held array start."""
-    call("scontrol", "release", str(array))
 
 
 def cancel(jobs: Sequence[Task]) -> None:

@@ -6,18 +6,18 @@ has, ``<index>.json`` how a job has ended, ``<index>.log`` what it printed.
 
 from __future__ import annotations
 
+import fcntl
 import getpass
 import hashlib
 import json
 import os
-import secrets
 import shlex
 import shutil
 import stat
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -35,15 +35,13 @@ from coop_cmp.sweep.slurm import queue
 
 PREFIX = "coop_cmp-"
 WARNING = "B:USR2@120"  # the signal before the time limit, to the job's own process
-_SUBMITTING = 30.0  # seconds after which a submitter that has not come to its end is gone
 
 
 @dataclass(frozen=True)
 class Submission:
-    """One job array, and when it was written down."""
+    """One job array."""
 
     folder: Path
-    written: float = 0.0
 
     @property
     def name(self) -> str:
@@ -66,20 +64,6 @@ class Submission:
     def settings(self) -> Settings:
         lists = {key: tuple(self.record["settings"][key]) for key in ("devices", "program")}
         return Settings(**{**self.record["settings"], **lists})
-
-    @property
-    def released(self) -> bool:
-        return (self.folder / "released").exists()
-
-    @property
-    def abandoned(self) -> bool:
-        """Whether its submitter ended before it let the jobs start."""
-        return not self.released and time.time() - self.written > _SUBMITTING
-
-    def release(self, array: int) -> None:
-        """Let the jobs start, once: a job that is held later is held by its user."""
-        queue.release(array)
-        (self.folder / "released").touch()
 
     def log(self, index: int) -> Path:
         return self.folder / f"{index}.log"
@@ -159,12 +143,21 @@ def home(project: Project) -> Path:
 def read_all(project: Project) -> list[Submission]:
     """All arrays of which there is a record, the oldest first."""
     found = []
-    for path in home(project).glob("*/jobs.json"):
+    for path in sorted(home(project).glob("*/jobs.json")):
         with suppress(FileNotFoundError):  # another sweep has just removed it
-            record = Submission(path.parent, path.stat().st_mtime)
+            record = Submission(path.parent)
             if record.jobs:  # read while it is there
                 found.append(record)
-    return sorted(found, key=lambda record: record.written)
+    return found
+
+
+@contextmanager
+def alone(project: Project) -> Iterator[None]:
+    """Keep other sweeps of this user from submitting the same runs meanwhile."""
+    with open(home(project) / ".lock", "ab") as file:
+        with suppress(OSError):  # a disk without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def submit(
@@ -174,11 +167,11 @@ def submit(
     options: Mapping[str, str],
     side_by_side: int,
 ) -> tuple[Submission, int]:
-    """Write an array down and submit it, held.
+    """Write an array down and submit it.
 
     The record comes first, so that every job in the queue has one.
     """
-    folder = home(project) / f"{PREFIX}{secrets.token_hex(4)}"
+    folder = home(project) / f"{PREFIX}{time.time_ns():x}"  # in the order of submission
     folder.mkdir(mode=0o700)
     record = {
         "project": {
