@@ -53,10 +53,8 @@ def trainer_of(identity: Identity, classnames: list[str], here: dict[str, str]) 
         trainer.num_classes, trainer.lab2cname = len(classnames), dict(enumerate(classnames))
 
     kind = TRAINER_REGISTRY.get(name)
-    threads = torch.get_num_threads()
     with quiet():
         trainer = type(name, (kind,), {"build_data_loader": no_data})(cfg)
-    torch.set_num_threads(threads)  # a small model takes one, for the whole process
     trainer.evaluator = _Collector()
     return trainer
 
