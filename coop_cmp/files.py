@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import stat
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,9 +27,11 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     content or the new one, never a part. What a killed process left of it is removed.
 
     Raises:
-        OSError: It cannot be written; the error names ``path``.
+        OSError: It cannot be written, or is a device or a pipe; the error names ``path``.
     """
     target = Path(path)
+    if target.exists() and not (target.is_file() or target.is_dir()):  # it would be replaced
+        raise OSError(errno.EINVAL, "not a regular file", str(target))
     temporary = target.with_name(f".{target.name}.{platform.node()}.{os.getpid()}.tmp")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -75,6 +78,19 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
     return Path(path).read_bytes()
+
+
+def check_stored(path: str | os.PathLike[str]) -> None:
+    """Refuse a zip archive with compressed members, which a megabyte can let fill the memory.
+
+    Raises:
+        ValueError: It has some; torch never writes any.
+    """
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                if member.compress_type != zipfile.ZIP_STORED:
+                    raise ValueError(f"{member.filename} is compressed")
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:

@@ -97,6 +97,14 @@ AXES = {
     "OUTPUT_DIR": r"is set by --output",
     "RESUME": r"is set by the sweep",
 }
+EMPTY = [
+    Case("no folder of runs", "report", ("",), r"argument output: it is empty"),
+    Case("no folder of runs for results", "results", ("",), r"argument output: it is empty"),
+    Case("no run", "predict", ("", "{tmp}"), r"argument run: it is empty"),
+    Case("no images", "predict", ("{tmp}", ""), r"argument images: it is empty"),
+    Case("no data set", "sweep", ("", *SWEEP[1:]), r"argument dataset: it is empty"),
+    Case("no output", "sweep", (*SWEEP, "--output", ""), r"argument --output: it is empty"),
+]
 SWEEPS = [
     Case("swapped letters", "sweep", (*SWEEP, "--trainers", "CoOp_CPM"), r'mean "CoOp_CMP"'),
     Case("an option of a sweep twice", "sweep", (*SWEEP, "--options", "OPTIM.LR=1", "OPTIM.LR=2"),
@@ -130,6 +138,7 @@ CASES = [
         for value in values
     ),
     *TRAINING,
+    *EMPTY,
     *SWEEPS,
     *(Case(f"--slurm {w}", "sweep", (*SWEEP, "--slurm", w), words) for w, words in SLURM.items()),
 ]

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+from dassl.utils import load_checkpoint
 
 from coop_cmp.runs import read_results
+from tests.faults.file_cases import compressed
 
 KEPT = ("TRAIN.CHECKPOINT_FREQ", "1", "OPTIM.MAX_EPOCH", "2")
 NAME = "prompt_learner/model.pth.tar-2"
@@ -94,6 +96,13 @@ def test_a_wrong_checkpoint_is_refused_in_one_line(run, tmp_path, wrong):
     error = run("test", "--eval-only", f"--model-dir={tmp_path / 'run'}", code=2)
     assert re.search(r"model\.pth\.tar-2\" (is no checkpoint|was not learned by this)", error)
     assert error.count("\n") == 1
+
+
+def test_a_compressed_checkpoint_is_not_unpacked(tmp_path):
+    compressed(tmp_path / "model.pth.tar-2")
+    with pytest.raises(OSError, match="not a checkpoint of plain data") as caught:
+        load_checkpoint(str(tmp_path / "model.pth.tar-2"))
+    assert "is compressed" in str(caught.value.__cause__)
 
 
 def test_a_checkpoint_without_an_epoch_can_be_tested(run, tmp_path):

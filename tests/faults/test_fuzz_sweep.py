@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,13 @@ def test_jobs_json(tmp_path, record, kills):
 
     assert read() == [([RUNS[:2], RUNS[2:]], Settings(), Project(tmp_path))]
     check_damages(record.folder / "jobs.json", read, kills)
+
+
+def test_a_pipe_for_jobs_json(tmp_path, record):
+    (record.folder / "jobs.json").unlink()
+    os.mkfifo(record.folder / "jobs.json")
+    with pytest.raises(OSError, match=r"not a regular file.*jobs\.json"):
+        read_all(Project(tmp_path))
 
 
 def test_the_report_of_a_job(record, kills):

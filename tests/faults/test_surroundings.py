@@ -126,6 +126,7 @@ def test_ctrl_c_ends_a_training_in_a_line(tmp_path):
     ("message", "line"),
     [
         ("first\nsecond", "first second"),
+        ("a class \x1b[31mred\x07", r"a class \x1b[31mred\x07"),
         ("Caught it in the act", "Caught it in the act"),
         (
             "Caught OSError in DataLoader worker process 0.\nOriginal Traceback (most recent call "
