@@ -60,7 +60,7 @@ TRAINING = [
     Case("a seed below -1", "train", (*TRAIN, "--seed", "-7"), r"SEED must be .* from 0 to \d+"),
     Case("an unknown backbone", "train", (*TRAIN, "--backbone", "ViT-B/61"),
          r'unknown backbone.*did you mean "ViT-B/16"'),
-    Case("a device of no numbers", "train", (*TRAIN, "--device", "meta"), 
+    Case("a device of no numbers", "train", (*TRAIN, "--device", "meta"),
          r'"meta" cannot be used: its tensors hold no numbers'),
     Case("an option twice", "train", (*TRAIN, "OPTIM.LR", "1", "OPTIM.LR", "2"),
          r"LR is given twice"),
