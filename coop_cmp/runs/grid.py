@@ -33,7 +33,7 @@ _TEXTS = several((), text("", ""), "")
 KINDS = {
     **dict.fromkeys(("datasets", "trainers", "backbones", "forms", "targets"), _TEXTS),
     "shots": several((), integer(8, "", low=1), ""),
-    "seeds": several((), integer(1, "", low=0), ""),
+    "seeds": several((), integer(1, "", low=0, high=2**32 - 1), ""),
     "lambdas": several((), number(0, "", low=0), ""),
     "validate": flag(False, ""),
     "tag": text("", ""),

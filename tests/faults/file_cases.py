@@ -192,6 +192,8 @@ CONFIGS = [
     config("deep", "a.yaml", "[" * 1000, r"a\.yaml: not readable"),
     config("a list", "a.yaml", "- 1", r"expected nodes"),
     config("a key twice", "a.yaml", "SEED: 1\nSEED: 2", r'"SEED" is given twice, in lines 1 and 2'),
+    config("an octal number", "a.yaml", "SEED: 010", r"the number 010 in line 1 is not in decimal"),
+    config("a time", "a.yaml", "OPTIM: {\nMAX_EPOCH: 1:30}", r"number 1:30 in line 2 is not in"),
     config("a pipe", "a.yaml", os.mkfifo, r"a\.yaml: .*not a regular file"),
     config("a wrong value", "a.yaml", "OPTIM: {LR: -1}", r"a\.yaml: OPTIM\.LR must be"),
     config("a wrong key", "a.yaml", "OPTIM: {LRR: 1}", r'a\.yaml: .*did you mean "OPTIM.LR"'),

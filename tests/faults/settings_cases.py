@@ -113,6 +113,7 @@ SWEEPS = [
       for key, words in AXES.items()),
     *(Case(f"{option} {value}", "sweep", (*SWEEP, option, value), rf"{option}: .* at most \d+")
       for option in ("--jobs", "--threads", "--time-limit") for value in ("2000000000", "0")),
+    Case("a seed that no run takes", "sweep", (*SWEEP, "--seeds", str(2**32)), r"0 to 4294967295"),
     Case("endless runs", "sweep", (*SWEEP, "--time-limit", "inf"), r"--time-limit: .* at most"),
     Case("nobody's home", "sweep", (*SWEEP, "--output", "~noone/x"), r"--output ~noone/x: not"),
     Case("data of nobody", "sweep", (*SWEEP, "--data", "~nobody-here/x"), r"--data ~nobody-here"),
