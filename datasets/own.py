@@ -97,7 +97,10 @@ def add_folder(folder: Path, config: Path, template: str = "", names: str = "") 
             f"{config}: the classes {twice[0]!r} and {twice[1]!r} read the same in a prompt; name "
             "them apart with --names"
         )
-    template_layout(node["TEMPLATE"], called, open_clip.tokenize)
+    try:
+        template_layout(node["TEMPLATE"], called, open_clip.tokenize)
+    except UserError as error:
+        raise UserError(f"{config}: {error}") from error
     if node != known:
         with atomic_write(config) as file:
             file.write(yaml.safe_dump({**tree, "DATASET": node}, allow_unicode=True).encode())

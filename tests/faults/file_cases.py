@@ -301,6 +301,11 @@ OWN = [
     own("a prompt of a mapping", "DATASET: {TEMPLATE: {a: b}}", r"DATASET\.TEMPLATE"),
     own("names in a mapping", "DATASET: {CLASSNAMES: {a: b}}", r"DATASET\.CLASSNAMES"),
     own("too few names", "DATASET: {CLASSNAMES: [a]}", r"must name the 2 classes .* got 1 names"),
+    own(
+        "a long name",
+        f"DATASET: {{CLASSNAMES: [a, {'x' * 300}]}}",
+        r"dataset\.yaml: prompt too long",
+    ),
     own("names in lists", "DATASET: {CLASSNAMES: [[a], 1]}", r"DATASET\.CLASSNAMES"),
     own("another data set", "DATASET: {NAME: OxfordPets}", "NAME must be ImageFolder"),
     own("an unknown key", "DATASET: {ROOTS: a}", "ROOTS"),

@@ -20,7 +20,9 @@ from coop_cmp.runs.grid import Grid
 from coop_cmp.runs.outputs import OUTCOMES_FILE, content_digest
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.records import write_results
+from tests.conftest import FOLDER
 from tests.faults.file_cases import UNPACKED, bomb
+from tests.faults.test_own_folders import make as class_folders
 from tests.made_runs import finish_with, write_run
 
 DAMAGES = {
@@ -72,6 +74,27 @@ def test_a_damaged_file_is_named_and_the_others_are_shown(first, capsys, name, d
 def test_a_file_of_another_seed_is_named(first, capsys, name):
     shutil.copy(first.parent / "seed2" / name, first)
     check_left_out(first / name, capsys)
+
+
+@pytest.mark.parametrize("words", [["train", "--help"], ["train", "--what"], ["train", "--seed"]])
+def test_a_command_that_is_none_costs_nothing_but_the_images(first, capsys, words):
+    write_command(first, words)
+    assert cli.main(["report", str(first.parent), "--no-intervals"]) == 0
+    assert "2 runs" in capsys.readouterr().out
+
+
+def test_a_page_writes_nothing_where_a_run_says_that_its_images_are(first, tmp_path):
+    folder = class_folders(tmp_path / "pets")
+    words = ["train", "--trainer", "CoOp", "--backbone", "GlyphCLIP", "--root", str(folder)]
+    write_command(first, [*words, *FOLDER, "DATASET.ALLOW_NEW_SPLIT", "True"])
+    assert cli.main(["report", str(first.parent)]) == 0
+    assert not (folder / "split.json").exists()
+
+
+def write_command(folder: Path, words: list[str]) -> None:
+    """Let a run say that this command began it."""
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**record, "command": words}))
 
 
 def test_where_nothing_is_left_the_page_says_why(first, capsys):
