@@ -12,7 +12,7 @@ import pytest
 
 from coop_cmp.errors import UserError
 from coop_cmp.runs.grid import Grid
-from coop_cmp.runs.identity import RUN_FILE, read_identity
+from coop_cmp.runs.identity import RUN_FILE, Identity, read_identity
 from coop_cmp.runs.project import Project
 from coop_cmp.sweep.failures import Failure
 from coop_cmp.sweep.launcher import Settings
@@ -45,6 +45,15 @@ def test_run_json(tmp_path, kills):
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps(project.identity(RUNS[1]).as_record()))
     check_damages(file, lambda: read_identity(file.parent), kills)
+
+
+@pytest.mark.parametrize("training", [[], {}, 0, "", False])
+def test_a_training_that_is_none_is_no_training(tmp_path, training):
+    """The digest of a run is the same without one."""
+    record = Project(tmp_path).identity(RUNS[0]).as_record()
+    assert record["training"] is None
+    with pytest.raises(ValueError, match="its identity is incomplete"):
+        Identity.from_record({**record, "training": training})
 
 
 @pytest.fixture
