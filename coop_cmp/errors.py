@@ -15,6 +15,7 @@ USER_ERROR = 2  # exit code after an error of the user
 DATA_ERROR = 65  # as in sysexits.h: the same in a data set, which every method would meet
 DEBUG = "COOP_CMP_DEBUG"  # the environment variable that asks for tracebacks
 INSTALL = "activate the environment (. .venv/bin/activate) or pip install -r requirements.txt"
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 MISTAKES = (USER_ERROR, DATA_ERROR)
 IO_ERROR = 74  # as in sysexits.h: the disk or the network failed, and trying again may help
 _PASSING = (
@@ -53,12 +54,17 @@ def one_line(error: BaseException) -> str:
     """
     if isinstance(error, OSError) and error.strerror:
         file = f"{error.filename}: " if error.filename else ""
-        return " ".join(f"{file}{error.strerror}".split())
+        return _shown(f"{file}{error.strerror}")
     text = str(error)
     if wrapped := re.match(r"Caught \w+ in .*\nOriginal Traceback", text):
         ends = list(re.finditer(r"^[\w.]+: ", text[wrapped.end() :], re.MULTILINE))
         text = text[wrapped.end() + ends[-1].end() :] if ends else text
-    return " ".join(text.split()) or type(error).__name__
+    return _shown(text) or type(error).__name__
+
+
+def _shown(text: str) -> str:
+    """Return a text in one line, with escapes for what a terminal would obey."""
+    return CONTROL.sub(lambda found: ascii(found[0])[1:-1], " ".join(text.split()))
 
 
 def first_line(error: BaseException) -> str:

@@ -7,7 +7,9 @@ import glob
 import json
 import os
 import platform
+import re
 import stat
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,9 +28,11 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     content or the new one, never a part. What a killed process left of it is removed.
 
     Raises:
-        OSError: It cannot be written; the error names ``path``.
+        OSError: It cannot be written, or is a device or a pipe; the error names ``path``.
     """
     target = Path(path)
+    if target.exists() and not (target.is_file() or target.is_dir()):  # it would be replaced
+        raise OSError(errno.EINVAL, "not a regular file", str(target))
     temporary = target.with_name(f".{target.name}.{platform.node()}.{os.getpid()}.tmp")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -77,6 +81,19 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
     return Path(path).read_bytes()
 
 
+def check_stored(path: str | os.PathLike[str]) -> None:
+    """Refuse a zip archive with compressed members, which a megabyte can let fill the memory.
+
+    Raises:
+        ValueError: It has some; torch never writes any.
+    """
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                if member.compress_type != zipfile.ZIP_STORED:
+                    raise ValueError(f"{member.filename} is compressed")
+
+
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Write ``value`` as readable JSON, atomically; NaN and infinity are refused."""
     text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
@@ -102,8 +119,12 @@ def resolved(path: str | os.PathLike[str], option: str) -> Path:
     return found
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """Refuse a key that stands twice in a mapping, of which the last would silently count."""
+class _PlainLoader(yaml.SafeLoader):
+    """Refuse what YAML would silently read as something else.
+
+    A key that stands twice in a mapping, of which the last would count, and numbers such as 010 (8)
+    and 1:30 (90).
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         lines: dict[str, int] = {}
@@ -117,16 +138,27 @@ class _UniqueKeys(yaml.SafeLoader):
             lines[key.value] = line
         return super().construct_mapping(node, deep)
 
+    def construct_number(self, node: yaml.ScalarNode) -> Any:
+        if ":" in node.value or re.match(r"[-+]?0[\w]", node.value):
+            place = f"line {node.start_mark.line + 1}"
+            raise ValueError(f"the number {node.value} in {place} is not in decimal digits")
+        kind = node.tag.rpartition(":")[2]
+        return getattr(self, f"construct_yaml_{kind}")(node)
+
+
+for _kind in ("int", "float"):
+    _PlainLoader.add_constructor(f"tag:yaml.org,2002:{_kind}", _PlainLoader.construct_number)
+
 
 def read_yaml(path: str | os.PathLike[str]) -> Any:
     """Return the content of a YAML file.
 
     Raises:
         FileNotFoundError: There is no such file.
-        UserError: It is not a regular file, not YAML, or gives a key twice.
+        UserError: It is not a regular file, not YAML, or gives a key twice or an odd number.
     """
     try:
-        return yaml.load(read_file(path).decode("utf-8"), _UniqueKeys)
+        return yaml.load(read_file(path).decode("utf-8"), _PlainLoader)
     except FileNotFoundError:
         raise
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:

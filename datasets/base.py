@@ -123,7 +123,7 @@ class FewShotDataset(DatasetBase):
 
     def select(self, cfg: Any, split: Split) -> Split:
         """Draw DATASET.NUM_SHOTS images per class, hold out DATASET.FOLD, keep the classes."""
-        twice = same_in_a_prompt(split)
+        twice = same_in_a_prompt({label: name for _, label, name in split.train}.values())
         if twice:
             self.same_in_a_prompt(*twice)
         shots, seed = cfg.DATASET.NUM_SHOTS, cfg.SEED

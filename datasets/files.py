@@ -18,6 +18,8 @@ from .splits import Item, check_name, file_names
 
 CACHE = "file_list.json"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
+ENDLESS = (OverflowError, RecursionError)  # of JSON: 1e999, and depth
+NO_FILES = {"", ".", ".."}
 SETTLED_NS = 2_000_000_000  # the coarsest time stamp of a common file system
 
 
@@ -52,7 +54,10 @@ def read_matlab(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 
     if not os.path.isfile(path):
         raise UserError(f"no file {path}; see docs/datasets.md for where to get it")
-    content = loadmat(path, squeeze_me=True)
+    try:
+        content = loadmat(path, squeeze_me=True)
+    except Exception as error:  # a damaged file raises nearly anything
+        raise UserError(f"{path}: not a MATLAB file ({error}); download it again") from error
     return {key: np.atleast_1d(value) for key, value in content.items() if key[0] != "_"}
 
 
@@ -118,12 +123,13 @@ def _scan(path: str) -> str:
 
 
 def _read_cache(path: Path) -> dict[str, tuple[int, str]]:
-    """What the cache holds; a torn or foreign file counts as an empty one."""
+    """What the cache holds; a torn or foreign file, or none, counts as an empty one."""
     try:
-        folders = json.loads(path.read_text(encoding="utf-8"))["folders"]
-        return {str(folder): (int(stamp), str(names)) for folder, (stamp, names) in folders.items()}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        folders = json.loads(read_file(path))["folders"]
+        known = {str(f): (int(stamp), str(names)) for f, (stamp, names) in folders.items()}
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, *ENDLESS):
         return {}
+    return {f: entry for f, entry in known.items() if NO_FILES.isdisjoint(entry[1].split("/"))}
 
 
 def store(path: Path, text: str) -> None:

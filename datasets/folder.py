@@ -43,7 +43,7 @@ class ImageFolder(FewShotDataset):
                 "written; give the folder instead of its name, and its runs start again"
             )
         file = Path(self.dataset_dir, SPLIT_FILE)
-        if not file.is_file() and not has_parts(self.dataset_dir):
+        if not os.path.lexists(file) and not has_parts(self.dataset_dir):
             store(file, to_json(split._asdict()))
         return split
 
@@ -109,7 +109,9 @@ def read_folder(folder: str, new_split: bool) -> Split:
         UserError: Images are missing, or no split can be found.
     """
     file = Path(folder, SPLIT_FILE)
-    if file.is_file():
+    if os.path.lexists(file):
+        if not file.is_file():  # such as a link to a disk that is not there
+            raise UserError(f"{file}: not a file; without it the images would be split anew")
         split = read_split(file)
         try:
             check_split(split, folder)

@@ -22,7 +22,7 @@ from coop_cmp.files import atomic_write
 from .base import data_folder
 from .files import read_lines
 from .folder import folder_digest, read_folder, split_digest
-from .splits import check_name
+from .splits import same_in_a_prompt
 
 TEMPLATE = "a photo of a {}."
 
@@ -69,7 +69,6 @@ def add_folder(folder: Path, config: Path, template: str = "", names: str = "") 
         UserError: It has no class folders, or too few images.
     """
     folder = folder.expanduser().resolve()
-    check_name(str(folder), folder.parent)
     tree, known = _read(config)
     root = known.get("ROOT") or str(folder)
     if root != str(folder) and Path(root).exists():
@@ -92,8 +91,17 @@ def add_folder(folder: Path, config: Path, template: str = "", names: str = "") 
             f"{config}: DATASET.CLASSNAMES must name the {len(classes)} classes of {folder}, got "
             f"{len(node['CLASSNAMES'])} names"
         )
-    # A prompt that is too long is refused before it is stored.
-    template_layout(node["TEMPLATE"], node["CLASSNAMES"] or classes, open_clip.tokenize)
+    # What every run would refuse is refused before it is stored.
+    called = node["CLASSNAMES"] or classes
+    if twice := same_in_a_prompt(called):
+        raise UserError(
+            f"{config}: the classes {twice[0]!r} and {twice[1]!r} read the same in a prompt; name "
+            "them apart with --names"
+        )
+    try:
+        template_layout(node["TEMPLATE"], called, open_clip.tokenize)
+    except UserError as error:
+        raise UserError(f"{config}: {error}") from error
     if node != known:
         with atomic_write(config) as file:
             file.write(yaml.safe_dump({**tree, "DATASET": node}, allow_unicode=True).encode())
@@ -108,6 +116,8 @@ def read_names(path: Path, classes: list[str]) -> list[str]:
         if not fitting:
             raise UserError(f"{path}: {line!r} does not begin with a class folder and a blank")
         folder = max(fitting, key=len)
+        if folder in found:
+            raise UserError(f"{path}: names the class of the folder {folder!r} twice")
         found[folder] = line[len(folder) :].strip()
     if missing := [folder for folder in classes if folder not in found]:
         raise UserError(f"{path}: names no class for the folder {missing[0]!r}")

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from coop_cmp.errors import UserError
+from coop_cmp.files import read_file
 
 from .files import store
 from .splits import Item, Split, to_json
@@ -88,7 +89,7 @@ def record_few_shot(path: Path, lists: dict[str, list[Item]]) -> None:
     """
     text = to_json(lists)
     try:
-        recorded = path.read_bytes()
+        recorded = read_file(path)
     except OSError:
         recorded = b""
     if recorded != text.encode():

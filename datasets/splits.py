@@ -10,9 +10,9 @@ import errno
 import json
 import os
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from coop_cmp.errors import UserError
+from coop_cmp.errors import CONTROL, UserError
 from coop_cmp.files import read_file
 
 Item = tuple[str, int, str]
@@ -31,13 +31,27 @@ class Split(NamedTuple):
 def read_split(path: str | os.PathLike[str]) -> Split:
     """Read ``{"train": [[path, label, class name], ...], "val": [...], "test": [...]}``."""
     try:
-        content = json.loads(read_file(path).decode("utf-8"))
-        return Split(*([(str(p), y, str(name)) for p, y, name in content[part]] for part in PARTS))
+        content = json.loads(read_file(path).decode("utf-8"), object_pairs_hook=_unique)
+        return Split(*([_item(*item) for item in content[part]] for part in PARTS))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UserError(
             f"{path} is not a split file (train, val and test lists of [path, label, class name]): "
             f"{type(error).__name__}: {error}; download it again, see docs/datasets.md"
         ) from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of JSON; a key that stands in it twice, of which the last would count, is none."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(f"one of its keys is given twice: {', '.join(key for key, _ in pairs)}")
+    return found
+
+
+def _item(path: str, label: int, name: str) -> Item:
+    if not (isinstance(path, str) and isinstance(name, str)):
+        raise TypeError(f"path and name must be text, got {path!r} and {name!r}")
+    return path, label, name
 
 
 def to_json(lists: Mapping[str, list[Item]]) -> str:
@@ -99,7 +113,7 @@ def check_name(name: str, source: str | os.PathLike[str]) -> None:
         raise UserError(
             f"{os.fspath(source)!a}: the name {name!a} is not UTF-8; rename it"
         ) from None
-    if "\0" in name or not name.strip():
+    if CONTROL.search(name) or not name.strip():
         raise UserError(f"{source}: {name!r} is no name; rename it")
 
 
@@ -131,10 +145,10 @@ def check_files(image_dir: str, items: Iterable[Item]) -> None:
         )
 
 
-def same_in_a_prompt(split: Split) -> tuple[str, str] | None:
+def same_in_a_prompt(classnames: Iterable[str]) -> tuple[str, str] | None:
     """The first two class names of which prompts make the same words."""
     seen: dict[str, str] = {}
-    for name in {label: name for _, label, name in split.train}.values():
+    for name in classnames:
         words = " ".join(name.replace("_", " ").lower().split())  # as CLIP's tokeniser reads it
         if words in seen:
             return seen[words], name

@@ -41,7 +41,7 @@ RUN = {
     "bash scripts/main.sh glyphs 1": SWEEP,
     "coop-cmp sweep digits --shots 8": SWEEP,
     "bash scripts/report.sh output": "",
-    "bash scripts/figures.sh output": "",
+    "bash scripts/figures.sh output": "--formats svg",
     "bash scripts/lambda.sh digits 8 --dry-run": "",
     "bash scripts/base2new.sh digits 8 --dry-run": "",
     "bash scripts/transfer.sh imagenet 8 --dry-run": "--data /data",

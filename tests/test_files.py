@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from coop_cmp import __version__
 from coop_cmp.errors import one_line
 from coop_cmp.files import atomic_write, is_running, remove_leftovers
 from tests.conftest import ROOT
@@ -97,7 +98,8 @@ def test_scripts_import_nothing_from_the_folder_they_are_started_in(tmp_path: Pa
     names = ("yaml", "yacs", "torch", "coop_cmp", "datasets", "trainers")
     for name in names:
         (tmp_path / f"{name}.py").write_text(f"open('{name} was run', 'w')")
-    script = f'. "{ROOT}/scripts/env.sh" && coop_cmp settings SEED'
+    look = f"from importlib.util import find_spec; print(*map(find_spec, {names}), sep='\\n')"
+    script = f'. "{ROOT}/scripts/env.sh" && "$PYTHON" -c "{look}" && coop_cmp --version'
     done = subprocess.run(
         ["bash", "-c", script],
         cwd=tmp_path,
@@ -106,5 +108,8 @@ def test_scripts_import_nothing_from_the_folder_they_are_started_in(tmp_path: Pa
         text=True,
         check=False,
     )
-    assert "| `SEED` |" in done.stdout, done.stderr
+    *found, version = done.stdout.splitlines()
+    assert version == __version__, done.stderr
+    assert len(found) == len(names)
+    assert str(tmp_path) not in done.stdout
     assert len(list(tmp_path.iterdir())) == len(names)

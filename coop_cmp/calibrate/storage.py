@@ -103,7 +103,7 @@ def read_calibrator(path: str | Path) -> StoredCalibrator:
         UserError: There is none, or it is incomplete.
     """
     path = Path(path, CALIBRATOR_FILE) if Path(path).is_dir() else Path(path)
-    if not path.exists():
+    if not path.is_file():
         raise UserError(
             f"{path}: there is no calibrator; coop-cmp calibrate makes one of a run "
             "(--redo where an older version has calibrated it)"

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from coop_cmp.calibrate.methods import CALIBRATORS, calibrate
 from coop_cmp.calibrate.runs import Archive, in_a_sweep, store_calibrated
+from coop_cmp.cli.options import given
 from coop_cmp.errors import UserError
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add = parser.add_argument
     add("method", choices=CALIBRATORS, help="calibrator")
-    add("run", nargs="+", help="directories of finished runs")
+    add("run", nargs="+", type=given, help="directories of finished runs")
     add("--labels", default="val", metavar="SOURCE", help="source: val, map, crossfit or fixed:T")
     add("--fit", nargs="+", default=[], metavar="RUN", help="runs to take the labels from")
     add("--zero-shot", metavar="RUN", help="run of ZeroshotCLIP on the same images")

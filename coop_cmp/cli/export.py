@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 
+from coop_cmp.cli.options import given
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument("run", help="directory of a trained run")
+    parser.add_argument("run", type=given, help="directory of a trained run")
     parser.add_argument("file", help="file to write, *.safetensors")
     parser.add_argument(
         "--calibrator", metavar="RUN", help="run that coop-cmp calibrate temperature or vector made"

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coop_cmp.cli.options import given
 from coop_cmp.errors import UserError
 from coop_cmp.report import COLUMN, FORMATS
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add = parser.add_argument
-    add("sources", nargs="+", help="directories with runs below them, or npz files")
+    add("sources", nargs="+", type=given, help="directories with runs below them, or npz files")
     add("--to", help="directory to write to; default: figures/ in the first source")
     add("--class", dest="class_name", help="class of Figure 1; default: the most confused one")
     add("--all", action="store_true", help="draw every seed instead of pooling them")

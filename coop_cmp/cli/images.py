@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from dassl.data.datasets import build_dataset
 
@@ -28,26 +28,35 @@ class ImageFiles:
         data = tuple(run.settings.get(f"DATASET.{key}") for key in ("NAME", "CONTENT"))
         if not self._known.get(data):
             try:
-                self._known[data] = _read(read_command(run.folder))
+                self._known[data] = _read(read_command(run.folder), data[1])
             except (UserError, OSError):
                 return {}
         return self._known[data]
 
 
-def _read(command: list[str]) -> dict[int, str]:
-    """The test images of the data set that a training command names."""
+class _Parser(argparse.ArgumentParser):
+    """Raises an error where others end the program."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message)
+
+
+def _read(command: list[str], content: str | None) -> dict[int, str]:
+    """The test images of the data set that a training command names.
+
+    Args:
+        content: The digest of a folder of one's own; nothing is written to another.
+    """
     start = next((k for k, w in enumerate(command) if Path(w).stem == "train"), len(command))
-    parser = argparse.ArgumentParser(exit_on_error=False)
+    parser = _Parser(add_help=False)
     add_arguments(parser)
-    try:
-        args = parser.parse_args(command[start + 1 :])
-    except argparse.ArgumentError:
-        return {}
+    args = parser.parse_args(command[start + 1 :])
     args.eval_only = False
     cfg = setup_cfg(args)
     if not Path(cfg.DATASET.ROOT or "data").expanduser().is_dir():
         return {}  # some data sets would be drawn there
     cfg.defrost()
+    cfg.DATASET.CONTENT = content or "unknown"
     # All test images, without a few-shot sample.
     cfg.DATASET.NUM_SHOTS, cfg.DATASET.FOLD, cfg.DATASET.SUBSAMPLE_CLASSES = -1, "", "all"
     with quiet():

@@ -22,11 +22,23 @@ SLURM_JOBS = 16
 LIMITS = {"jobs": 1024, "threads": 1024, "per_job": 1024, "time_limit": 366 * 24 * 60}
 
 
+def given(word: str) -> str:
+    """Return an argument; refuse an empty one, which would stand for the current folder."""
+    if not word:
+        raise argparse.ArgumentTypeError("it is empty; is a variable not set?")
+    return word
+
+
+def folder(word: str) -> Path:
+    """Return the path that an argument names."""
+    return Path(given(word))
+
+
 def add_grid_arguments(parser: argparse.ArgumentParser, datasets: str) -> None:
     """Add the data sets, of which ``datasets`` is the help, the other axes and how to run."""
     parser.usage = "%(prog)s <dataset> [...] [options]"  # options that take several come last
     add = parser.add_argument
-    add("datasets", nargs="+", metavar="dataset", help=datasets)
+    add("datasets", nargs="+", type=given, metavar="dataset", help=datasets)
     for name, axis in AXES.items():
         add(f"--{name}", nargs="+", metavar="X", help=axis.doc)
     add(
@@ -44,7 +56,7 @@ def add_grid_arguments(parser: argparse.ArgumentParser, datasets: str) -> None:
 def add_output_argument(parser: argparse.ArgumentParser) -> None:
     """Add where runs are."""
     text = "folder of runs (%(default)s)"
-    parser.add_argument("--output", type=Path, default=Path("output"), metavar="DIR", help=text)
+    parser.add_argument("--output", type=folder, default=Path("output"), metavar="DIR", help=text)
 
 
 def add_data_argument(parser: argparse.ArgumentParser, default: str = "") -> None:

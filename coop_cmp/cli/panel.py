@@ -61,8 +61,12 @@ def _read_npz(path: str, kind: str | None) -> tuple[Any, Any, str]:
             "--kind chooses between logits and probs"
         )
     numbers = (_numbers(arrays[name], f"{path}: {name}") for name in (scores[0], labels[0]))
-    of_sigmoid = scores[0] == "logits" and str(arrays.get("scores")) == "sigmoid"  # as runs say it
-    return *numbers, "sigmoid" if of_sigmoid else SCORE_NAMES[scores[0]]
+    made_by = arrays.get("scores")  # as runs say it
+    if scores[0] != "logits" or made_by is None or made_by.dtype.kind != "U":
+        return *numbers, SCORE_NAMES[scores[0]]
+    if str(made_by) not in ("softmax", "sigmoid"):
+        raise UserError(f'{path}: expected scores "softmax" or "sigmoid", got {made_by}')
+    return *numbers, "sigmoid" if str(made_by) == "sigmoid" else "logits"
 
 
 def _numbers(array: Any, where: str) -> Any:
@@ -84,8 +88,12 @@ def _read_csv(path: str, kind: str | None) -> tuple[Any, Any, str]:
     if len(columns) != 1:
         raise UserError(f"{path}: expected a header with one column called label, got {header}")
     classes = [name.strip() for i, name in enumerate(header) if i not in columns]
+    if len(set(classes)) < len(classes):
+        raise UserError(f"{path}: two columns have the same name in {header}")
     if all(name.isdigit() for name in classes):
-        classes = []  # columns with numbers for names: labels are places
+        if classes != [str(place) for place in range(len(classes))]:
+            raise UserError(f"{path}: expected columns with numbers for names to be 0, 1, 2, ...")
+        classes = []  # labels are places
     scores = np.empty((len(rows), len(header) - 1))
     labels = np.empty(len(rows), dtype=np.int64)
     for i, row in enumerate(rows):

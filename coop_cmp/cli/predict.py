@@ -9,7 +9,7 @@ import math
 import sys
 from typing import TYPE_CHECKING
 
-from coop_cmp.cli.options import add_data_argument
+from coop_cmp.cli.options import add_data_argument, given
 from coop_cmp.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ DONT_KNOW = "don't know"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
     add = parser.add_argument
-    add("run", help="directory of a trained run")
-    add("images", nargs="+", help="image files, or folders with images")
+    add("run", type=given, help="directory of a trained run")
+    add("images", nargs="+", type=given, help="image files, or folders with images")
     add("--calibrator", metavar="RUN", help="run that coop-cmp calibrate made of it")
     add("--classes", nargs="+", metavar="NAME", help="classes; default: those of the run")
     add("--top", type=int, default=5, metavar="K", help="number of classes per image (%(default)s)")
@@ -44,7 +44,11 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--threshold: expected a probability from 0 to 1, got {args.threshold:g}")
     if args.top < 1:
         raise UserError(f"--top: expected a whole number >= 1, got {args.top}")
-    from coop_cmp.predict.predictor import load  # loads torch, too slow for --help
+    from coop_cmp.datasets.splits import same_in_a_prompt  # these load torch, too slow for --help
+    from coop_cmp.predict.predictor import load
+
+    if twice := same_in_a_prompt(args.classes or ()):
+        raise UserError(f"--classes: {twice[0]!r} and {twice[1]!r} read the same in a prompt")
 
     model = load(args.run, classnames=args.classes, calibrator=args.calibrator, device=args.device)
     least = args.threshold or 0.0
@@ -75,11 +79,19 @@ def show_csv(predicted: Predicted, count: int) -> None:
             writer.writerow([image, name or DONT_KNOW, rank, classname, f"{probability:.6f}"])
 
 
+def by_name(ranked: list[tuple[str, float]]) -> dict[str, float]:
+    """The probabilities by name, the likeliest first; of two classes with one name, the larger."""
+    found: dict[str, float] = {}
+    for name, probability in ranked:
+        found.setdefault(name, probability)
+    return found
+
+
 def show_json(predicted: Predicted, count: int) -> None:
     """Print a JSON object for each image; the answer is null where it is not known."""
     least = predicted.threshold if math.isfinite(predicted.threshold) else None
     listed = [
-        {"image": image, "answer": name, "threshold": least, "classes": dict(ranked)}
+        {"image": image, "answer": name, "threshold": least, "classes": by_name(ranked)}
         for image, name, ranked in predicted.rows(count)
     ]
     print(json.dumps(listed, indent=2, ensure_ascii=False))

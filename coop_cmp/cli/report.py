@@ -6,13 +6,14 @@ import argparse
 import time
 from pathlib import Path
 
+from coop_cmp.cli.options import folder
 from coop_cmp.errors import UserError
 from coop_cmp.files import atomic_write
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument("output", type=Path, help="directory with runs below it")
+    parser.add_argument("output", type=folder, help="directory with runs below it")
     parser.add_argument(
         "--to", type=Path, help="file to write; default: report.html in the directory"
     )
@@ -31,10 +32,12 @@ def run(args: argparse.Namespace) -> int:
     start = time.monotonic()
     runs, problems = find_runs(args.output, predictions=True)
     if not runs:
-        raise UserError(f"{args.output}: there are no complete runs below it")
+        reason = f" (left out: {problems[0]})" if problems else ""
+        raise UserError(f"{args.output}: there are no complete runs below it{reason}")
     title = args.title or args.output.resolve().name
     images = ImageFiles()
-    text = build(runs, title, problems, args.output, not args.no_intervals, images).encode()
+    page = build(runs, title, problems, args.output, not args.no_intervals, images)
+    text = page.encode(errors="backslashreplace")  # a title, or the path of a damaged file
     path = args.to or args.output / "report.html"
     with atomic_write(path) as file:
         file.write(text)

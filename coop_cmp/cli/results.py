@@ -7,6 +7,7 @@ import sys
 
 from tabulate import tabulate
 
+from coop_cmp.cli.options import given
 from coop_cmp.metrics.records import shown_in
 from coop_cmp.runs.frame import LABELS, load
 from coop_cmp.runs.notes import notes
@@ -14,7 +15,7 @@ from coop_cmp.runs.notes import notes
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this command."""
-    parser.add_argument("output", help="directory with runs below it")
+    parser.add_argument("output", type=given, help="directory with runs below it")
     parser.add_argument(
         "--csv", action="store_true", help="print CSV with every setting, metric and circumstance"
     )

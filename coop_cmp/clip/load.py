@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import pickle
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ from coop_cmp.clip.tower import TextTower
 from coop_cmp.config.defaults import OPENAI_NAMES
 from coop_cmp.config.preprocessing import SCHEMES, preprocessing, read_description
 from coop_cmp.errors import UserError, closest, first_line
+from coop_cmp.files import check_stored
 
 Precision = Literal["fp32", "amp", "fp16"]
 Tokenizer = Callable[[list[str]], Tensor]
@@ -149,7 +151,7 @@ def build(name: str, half: bool = False, **arguments: Any) -> Any:
                 pretrained_text=False,
                 **arguments,
             )
-    except (OSError, RuntimeError, ImportError, ValueError) as error:
+    except Exception as error:  # of a description, any key or value may be wrong
         raise UserError(f"{name} cannot be built: {first_line(error)}") from error
     for value in (model.logit_scale, getattr(model, "logit_bias", None)):
         if value is not None:
@@ -165,7 +167,7 @@ def _tokenizer(name: str, key: str) -> Tokenizer:
         raise UserError(
             f"{name} needs the package transformers: pip install 'coop-cmp[transformers]'"
         ) from error
-    except (OSError, ValueError) as error:
+    except Exception as error:  # network libraries raise many kinds
         raise UserError(
             f"the tokenizer of {name} is not on this machine and could not be downloaded "
             f"({first_line(error)})"
@@ -234,17 +236,16 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
         ) from error
     if isinstance(state, dict):
         state = state.get("state_dict", state)
-    tensors = isinstance(state, dict) and [isinstance(value, Tensor) for value in state.values()]
-    if not tensors or not all(tensors):
+    entries = state.items() if isinstance(state, dict) else ()
+    if not entries or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in entries):
         raise UserError(f"{path} holds no state dict (a mapping of names to tensors)")
-    for name, value in state.items():
+    for name, value in entries:
         if value.is_meta or value.is_quantized or value.layout is not torch.strided:
             raise UserError(f"cannot read weights from {path}: {name} holds no plain numbers")
-    return {
-        name.removeprefix("module."): value
-        for name, value in state.items()
-        if name not in NOT_WEIGHTS
-    }
+    weights = {name.removeprefix("module."): value for name, value in entries}
+    if len(weights) < len(entries):
+        raise UserError(f'{path} holds weights twice, with and without "module." before their name')
+    return {name: value for name, value in weights.items() if name not in NOT_WEIGHTS}
 
 
 def file_digest(path: str | Path) -> str:
@@ -270,8 +271,12 @@ def _quiet() -> Iterator[None]:
 def _torch_state_dict(path: Path) -> dict:
     if is_torchscript(path):
         return read_torchscript(path)
-    with _quiet():
-        return torch.load(path, map_location="cpu", weights_only=True)
+    check_stored(path)
+    try:
+        with _quiet():
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:  # whose text advises to load it nevertheless
+        raise ValueError("it holds more than tensors, or is no such file") from error
 
 
 def _download(name: str, tag_name: str, tag: dict) -> Path:
@@ -316,6 +321,8 @@ def _load_weights(name: str, model: Any, state: dict[str, Tensor], path: Path) -
             problems.append(f"{key} is {list(found.shape)} where the model has {list(value.shape)}")
         elif value.is_floating_point() and not found.is_floating_point():
             problems.append(f"{key} holds {found.dtype} where the model has {value.dtype}")
+        elif value.is_floating_point() and not found.float().isfinite().all():
+            problems.append(f"{key} holds numbers that are not finite")
     if problems:
         raise UserError(
             f"the weights in {path} are not those of {name}: {problems[0]}"
@@ -342,9 +349,10 @@ def _are_rows(rows: Tensor, trained: Tensor, table: Tensor) -> bool:
     """Whether rows [R] are different rows of a table, and there are vectors [R, d] for them."""
     if rows.is_floating_point() or rows.dtype == torch.bool or rows.dim() != 1:
         return False
-    inside = len(rows) > 0 and int(rows.min()) >= 0 and int(rows.max()) < len(table)
+    few = 0 < len(rows) <= len(table)  # a file of a few bytes may hold endless copies of one number
     fits = trained.shape == (len(rows), table.shape[1]) and trained.is_floating_point()
-    return inside and fits and len(rows.unique()) == len(rows)
+    inside = few and fits and int(rows.min()) >= 0 and int(rows.max()) < len(table)
+    return inside and len(rows.unique()) == len(rows)
 
 
 def _spread_rows(trained: Tensor, rows: Tensor, vocabulary: int) -> Tensor:

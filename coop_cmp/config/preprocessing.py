@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from coop_cmp.errors import UserError, first_line
+from coop_cmp.files import read_file
 
 SCHEMES = ("hf-hub:", "local-dir:")
+TOKENIZER_KEYS = {"clean", "strip_sep_token"}  # another, as trust_remote_code, could run code
+MOST_LAYERS = 1000
 # OpenAI's own architectures, by the names the CoOp codebase uses. They need QuickGELU.
 OPENAI_NAMES = {
     "RN50": "RN50",
@@ -62,15 +65,39 @@ def read_description(name: str) -> dict[str, Any]:
             from open_clip.pretrained import download_pretrained_from_hf
 
             path = Path(download_pretrained_from_hf(place, filename="open_clip_config.json"))
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(found["model_cfg"]["vision_cfg"], dict):
-            raise ValueError("no vision_cfg")
+        found = json.loads(read_file(path), parse_constant=_refuse_constant)
+        _check_description(found)
     except Exception as error:  # network libraries raise many kinds
         raise UserError(
             f"{name} (MODEL.BACKBONE.NAME) has no open_clip_config.json that can be read: "
             f"{first_line(error)}"
         ) from error
     return found
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def _check_description(found: Any) -> None:
+    """Refuse what is no description of a model, or would run code of its folder."""
+    model = found["model_cfg"]
+    vision, text, images = model["vision_cfg"], model["text_cfg"], found.get("preprocess_cfg") or {}
+    if not all(isinstance(node, dict) for node in (vision, text, images)):
+        raise ValueError("vision_cfg, text_cfg and preprocess_cfg must be objects")
+    tokenizer = dict(text.get("tokenizer_kwargs", {}))
+    if strange := sorted(tokenizer.keys() - TOKENIZER_KEYS):
+        raise ValueError(f"tokenizer_kwargs: {strange[0]} is not taken from a description")
+    if not all(isinstance(images.get(key) or [], list) for key in ("mean", "std")):
+        raise ValueError("mean and std must be lists")
+    size = vision.get("image_size", 224)
+    if not all(type(side) is int for side in (size if isinstance(size, list) else [size])):
+        raise ValueError(f"image_size is {size!r}")
+    for tower in (vision, text, model.get("multimodal_cfg") or {}):
+        layers = tower.get("layers", 0)
+        listed = layers if isinstance(layers, list) else [layers]
+        if not all(type(count) is int and count <= MOST_LAYERS for count in listed):
+            raise ValueError(f"layers is {layers!r}, not at most {MOST_LAYERS}")
 
 
 def _settings(known: Mapping[str, Any]) -> dict[str, Any]:

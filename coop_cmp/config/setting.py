@@ -100,7 +100,7 @@ class Setting:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError
         try:
-            number = self.kind(value)
+            number = self.kind(value) + 0  # -0.0 is 0
         except (OverflowError, ValueError):  # too large, infinite or NaN
             raise ValueError from None
         inside = (

@@ -23,6 +23,7 @@ from coop_cmp.metrics.samples import Samples
 from coop_cmp.metrics.weighted import Weighted
 
 REPLICATES = 400  # enough for a variance: its root is then known to 4 %
+MOST_RESAMPLES = 100_000
 BLOCK_ELEMENTS = 2**16  # weights at a time, so that they stay in the cache
 
 _ODD = 0x9E3779B97F4A7C15
@@ -139,8 +140,8 @@ def bootstrap(
         An interval for each key.
     """
     keys = None if keys is None else list(keys)
-    if resamples < 1:
-        raise UserError(f"resamples: expected at least 1, got {resamples!r}")
+    if not 1 <= resamples <= MOST_RESAMPLES:
+        raise UserError(f"resamples: expected from 1 to {MOST_RESAMPLES}, got {resamples!r}")
     if not 0 < level < 1:
         raise UserError(f"level: expected a share between 0 and 1, got {level!r}")
     if minus is not None and not torch.equal(samples.labels.cpu(), minus.labels.cpu()):

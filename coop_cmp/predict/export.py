@@ -22,7 +22,7 @@ from coop_cmp.clip import load_clip
 from coop_cmp.clip.load import model_config
 from coop_cmp.config.defaults import OPENAI_NAMES
 from coop_cmp.errors import UserError, first_line
-from coop_cmp.files import atomic_write, write_json
+from coop_cmp.files import atomic_write, resolved, write_json
 from coop_cmp.predict.predictor import Predictor, load
 from coop_cmp.predict.trainer import quiet
 
@@ -54,6 +54,7 @@ def export(
         UserError: The method has no classifier that is the same for all images.
     """
     path = Path(path)
+    resolved(path, "the exported file")  # refuses names that its metadata cannot hold
     if path.suffix != ".safetensors":
         raise UserError(f"the exported file must be called *.safetensors, got {path.name}")
     model = load(run, calibrator=calibrator, device="cpu", precision="fp32")

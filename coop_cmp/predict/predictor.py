@@ -17,6 +17,7 @@ from scipy.special import expit, softmax
 from coop_cmp.calibrate.storage import Calibrator, StoredCalibrator, read_calibrator
 from coop_cmp.config.defaults import method_of
 from coop_cmp.datasets.files import IMAGE_SUFFIXES
+from coop_cmp.datasets.splits import check_name
 from coop_cmp.errors import UserError
 from coop_cmp.predict.selective import Threshold, choose_threshold
 from coop_cmp.predict.trainer import logits_of, quiet, trainer_of
@@ -218,7 +219,8 @@ def _image_files(
             continue
         path = Path(image).expanduser()
         if path.is_dir():
-            found = (file for file in path.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES)
+            named = (file for file in path.rglob("*") if file.suffix.lower() in IMAGE_SUFFIXES)
+            found = (file for file in named if file.is_file())  # a pipe could block for ever
             yield from ((str(file), file) for file in sorted(found))
         elif path.is_file():
             yield str(path), path
@@ -236,6 +238,8 @@ def _classes(
             f"the calibrator has values for each of the classes {', '.join(own)}, and cannot be "
             "used for others; a temperature and SaLS can"
         )
+    for name in wanted or ():
+        check_name(name, "classes")
     return list(wanted or own or left.predictions.classnames)
 
 

@@ -36,7 +36,7 @@ AXES = {
         (), _text, "CLIP models; default: GlyphCLIP for digits and glyphs, else ViT-B/16"
     ),
     "shots": several((), integer(8, "", low=1), "training images per class"),
-    "seeds": several((), integer(1, "", low=0), "seeds; default: 1 2 3"),
+    "seeds": several((), integer(1, "", low=0, high=2**32 - 1), "seeds; default: 1 2 3"),
     "lambdas": several((), number(0, "", low=0), "weights of the penalty"),
     "forms": several((), _text, "forms of the penalty: ratio (default), log"),
     "targets": several((), _text, "data sets on which every trained run is tested too"),

@@ -101,7 +101,8 @@ class Identity:
             ValueError: It is not whole, or its digest is not that of its settings.
         """
         try:
-            training = record["training"] and cls.from_record(record["training"])
+            learned = record["training"]
+            training = None if learned is None else cls.from_record(learned)
             identity = cls(record["settings"], training, record["epoch"])
             is_whole = identity.digest == record["digest"]
         except (KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -142,7 +142,7 @@ def read_predictions(path: str | os.PathLike[str], digest: str | None = None) ->
     if missing:
         raise UserError(f"{path}: {', '.join(missing)} missing; not a run's predictions")
     logits, labels, classnames = arrays["logits"], arrays["labels"], arrays["classnames"]
-    if logits.ndim != 2 or labels.shape != logits.shape[:1] or len(classnames) != logits.shape[1]:
+    if logits.ndim != 2 or (labels.shape, classnames.shape) != (logits.shape[:1], logits.shape[1:]):
         raise UserError(
             f"{path}: expected logits [N, C], labels [N] and classnames [C], got "
             f"{logits.shape}, {labels.shape} and {classnames.shape}"
@@ -211,8 +211,11 @@ def read_npz(path: str | os.PathLike[str], digest: str | None = None) -> dict[st
 
 
 def _check_size(content: bytes) -> None:
-    """Refuse a small file that unpacks to a large one, by the sizes in its directory."""
+    """Refuse a small file that unpacks to a large one, or has an array twice, by its directory."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         unpacked = sum(member.file_size for member in archive.infolist())
+        names = archive.namelist()
+    if len(set(names)) < len(names):
+        raise ValueError("an array is given twice")
     if unpacked > max(SMALL, MOST_TIMES * len(content)):
         raise ValueError(f"{len(content):,} bytes that unpack to {unpacked:,}")

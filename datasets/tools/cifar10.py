@@ -6,7 +6,6 @@ import io
 import pickle
 import tarfile
 import tempfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from coop_cmp.errors import UserError
 
 from ..cifar10 import NAMES
 
+MOST_BYTES = 2**26  # twice what a batch has
 BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
 
 
@@ -42,19 +42,25 @@ def prepare_cifar10(archive: Path, root: Path) -> str:
 
 def read_images(archive: Path, part: str) -> Iterator[tuple[np.ndarray, int]]:
     """Images [3, 32, 32] and labels of one part, in the order of the archive."""
+    if not archive.is_file():
+        raise UserError(f"{archive} is no archive")
     try:
         with tarfile.open(archive) as tar:
             files = {Path(member.name).name: member for member in tar if member.isfile()}
             for batch in BATCHES[part]:
                 name = batch if batch in files else f"{batch}.bin"
+                if files[name].size > MOST_BYTES:
+                    raise ValueError(f"{name} has {files[name].size:,} bytes")
                 stream = tar.extractfile(files[name])
                 assert stream is not None  # only plain files were kept
                 read = binary_rows if name.endswith(".bin") else python_rows
                 pixels, labels = read(stream.read())
+                if not set(labels) <= set(range(len(NAMES))):
+                    raise ValueError(f"{name} has labels beyond the ten classes")
                 yield from zip(pixels.reshape(-1, 3, 32, 32), labels, strict=True)
     except KeyError as error:
         raise UserError(f"{archive} has no {error}: not CIFAR-10's python or binary one") from error
-    except (tarfile.TarError, pickle.UnpicklingError, zlib.error, EOFError, ValueError) as error:
+    except Exception as error:  # a damaged archive raises nearly anything
         raise UserError(f"{archive} cannot be read: {error}; download it again") from error
 
 

@@ -46,7 +46,6 @@ SETTINGS = {
     ("MODEL.TEXT_ENCODER", "fast"): r"TEXT_ENCODER must be shared or naive, got 'fast'",
     ("MODEL.BACKBONE.WEIGHTS", "/dev/zero"): r"neither a file nor a tag",
     ("DEVICE", "gpu0"): r'device "gpu0" cannot be used',
-    ("DEVICE", "meta"): r'device "meta" cannot be used: its tensors hold no numbers',
 }
 """By key and values that it does not take: the words."""
 TRAINING = [
@@ -61,7 +60,8 @@ TRAINING = [
     Case("a seed below -1", "train", (*TRAIN, "--seed", "-7"), r"SEED must be .* from 0 to \d+"),
     Case("an unknown backbone", "train", (*TRAIN, "--backbone", "ViT-B/61"),
          r'unknown backbone.*did you mean "ViT-B/16"'),
-    Case("a device of no numbers", "train", (*TRAIN, "--device", "meta"), r'"meta" cannot be used'),
+    Case("a device of no numbers", "train", (*TRAIN, "--device", "meta"),
+         r'"meta" cannot be used: its tensors hold no numbers'),
     Case("an option twice", "train", (*TRAIN, "OPTIM.LR", "1", "OPTIM.LR", "2"),
          r"LR is given twice"),
     Case("a flag and an option", "train", (*TRAIN, "SEED", "2"),
@@ -97,6 +97,14 @@ AXES = {
     "OUTPUT_DIR": r"is set by --output",
     "RESUME": r"is set by the sweep",
 }
+EMPTY = [
+    Case("no folder of runs", "report", ("",), r"argument output: it is empty"),
+    Case("no folder of runs for results", "results", ("",), r"argument output: it is empty"),
+    Case("no run", "predict", ("", "{tmp}"), r"argument run: it is empty"),
+    Case("no images", "predict", ("{tmp}", ""), r"argument images: it is empty"),
+    Case("no data set", "sweep", ("", *SWEEP[1:]), r"argument dataset: it is empty"),
+    Case("no output", "sweep", (*SWEEP, "--output", ""), r"argument --output: it is empty"),
+]
 SWEEPS = [
     Case("swapped letters", "sweep", (*SWEEP, "--trainers", "CoOp_CPM"), r'mean "CoOp_CMP"'),
     Case("an option of a sweep twice", "sweep", (*SWEEP, "--options", "OPTIM.LR=1", "OPTIM.LR=2"),
@@ -105,6 +113,7 @@ SWEEPS = [
       for key, words in AXES.items()),
     *(Case(f"{option} {value}", "sweep", (*SWEEP, option, value), rf"{option}: .* at most \d+")
       for option in ("--jobs", "--threads", "--time-limit") for value in ("2000000000", "0")),
+    Case("a seed that no run takes", "sweep", (*SWEEP, "--seeds", str(2**32)), r"0 to 4294967295"),
     Case("endless runs", "sweep", (*SWEEP, "--time-limit", "inf"), r"--time-limit: .* at most"),
     Case("nobody's home", "sweep", (*SWEEP, "--output", "~noone/x"), r"--output ~noone/x: not"),
     Case("data of nobody", "sweep", (*SWEEP, "--data", "~nobody-here/x"), r"--data ~nobody-here"),
@@ -130,6 +139,7 @@ CASES = [
         for value in values
     ),
     *TRAINING,
+    *EMPTY,
     *SWEEPS,
     *(Case(f"--slurm {w}", "sweep", (*SWEEP, "--slurm", w), words) for w, words in SLURM.items()),
 ]

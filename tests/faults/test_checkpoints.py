@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+from dassl.utils import load_checkpoint
 
 from coop_cmp.runs import read_results
+from tests.faults.file_cases import compressed
 
 KEPT = ("TRAIN.CHECKPOINT_FREQ", "1", "OPTIM.MAX_EPOCH", "2")
 NAME = "prompt_learner/model.pth.tar-2"
@@ -20,6 +22,10 @@ NAME = "prompt_learner/model.pth.tar-2"
 
 def change(path: Path, how: Callable[[dict[str, Any]], Any]) -> None:
     torch.save(how(torch.load(path, weights_only=True)), path)
+
+
+def without_epoch(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in checkpoint.items() if key != "epoch"}
 
 
 def unfinished(folder: Path) -> None:
@@ -87,35 +93,49 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_checkpoint_is_refused_in_one_line(run, tmp_path, wrong):
+def test_a_wrong_checkpoint_is_refused_in_one_line(run, tmp_path):
     run("run", *KEPT)
-    change(tmp_path / "run" / NAME, WRONG[wrong])
-    error = run("test", "--eval-only", f"--model-dir={tmp_path / 'run'}", code=2)
-    assert re.search(r"model\.pth\.tar-2\" (is no checkpoint|was not learned by this)", error)
-    assert error.count("\n") == 1
+    whole = (tmp_path / "run" / NAME).read_bytes()
+    for how in WRONG.values():
+        (tmp_path / "run" / NAME).write_bytes(whole)
+        change(tmp_path / "run" / NAME, how)
+        error = run("test", "--eval-only", f"--model-dir={tmp_path / 'run'}", code=2)
+        assert re.search(r"model\.pth\.tar-2\" (is no checkpoint|was not learned by this)", error)
+        assert error.count("\n") == 1
+
+
+def test_a_compressed_checkpoint_is_not_unpacked(tmp_path):
+    compressed(tmp_path / "model.pth.tar-2")
+    with pytest.raises(OSError, match="not a checkpoint of plain data") as caught:
+        load_checkpoint(str(tmp_path / "model.pth.tar-2"))
+    assert "is compressed" in str(caught.value.__cause__)
 
 
 def test_a_checkpoint_without_an_epoch_can_be_tested(run, tmp_path):
     logits, _ = run("run", *KEPT)
-    change(tmp_path / "run" / NAME, lambda c: {k: v for k, v in c.items() if k != "epoch"})
+    change(tmp_path / "run" / NAME, without_epoch)
     again, said = run("test", "--eval-only", f"--model-dir={tmp_path / 'run'}")
     assert "(epoch unknown)" in said
     assert (again == logits).all()
 
 
-@pytest.mark.parametrize("wrong", ["a list", "other keys", "no epoch", "weights that are text"])
-def test_a_run_is_not_continued_from_a_wrong_checkpoint(run, tmp_path, wrong):
-    """One that is none is skipped for the one before; one of another model is refused."""
-    without = {"no epoch": lambda c: {k: v for k, v in c.items() if k != "epoch"}}
-    whole, _ = run("run", *KEPT)
-    change(tmp_path / "run" / NAME, {**WRONG, **without}[wrong])
+def test_a_run_is_not_continued_from_a_checkpoint_of_another_model(run, tmp_path):
+    run("run", *KEPT)
     (tmp_path / "run/results.json").unlink()
-    if wrong in ("a list", "no epoch"):
-        again, said = run("run", *KEPT)
-        assert "Previous epoch: 1" in said
-        assert (again == whole).all()
-    else:
+    whole = (tmp_path / "run" / NAME).read_bytes()
+    for wrong in ("other keys", "weights that are text"):
+        (tmp_path / "run" / NAME).write_bytes(whole)
+        change(tmp_path / "run" / NAME, WRONG[wrong])
         error = run("run", *KEPT, code=2)
         assert re.search(r"does not fit this model|is no checkpoint", error)
         assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("how", [WRONG["a list"], without_epoch])
+def test_a_run_goes_on_from_the_checkpoint_before_one_that_is_none(run, tmp_path, how):
+    whole, _ = run("run", *KEPT)
+    change(tmp_path / "run" / NAME, how)
+    (tmp_path / "run/results.json").unlink()
+    again, said = run("run", *KEPT)
+    assert "Previous epoch: 1" in said
+    assert (again == whole).all()

@@ -101,11 +101,6 @@ def test_any_change_of_a_split(folder: Path, kills: int) -> None:
     tries(50 * kills, other_bytes(whole) | trees, lambda content: check_split_file(folder, content))
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"train":' * 50_000, "9" * 10_000, "", "NaN"])
-def test_a_split_of_nothing_but_depth(folder: Path, text: str) -> None:
-    check_split_file(folder, text.encode())
-
-
 CONFIG = {
     "DATASET": {
         "NAME": "ImageFolder",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from coop_cmp.errors import UserError
 from coop_cmp.runs.grid import Grid
-from coop_cmp.runs.identity import RUN_FILE, read_identity
+from coop_cmp.runs.identity import RUN_FILE, Identity, read_identity
 from coop_cmp.runs.project import Project
 from coop_cmp.sweep.failures import Failure
 from coop_cmp.sweep.launcher import Settings
@@ -46,6 +47,15 @@ def test_run_json(tmp_path, kills):
     check_damages(file, lambda: read_identity(file.parent), kills)
 
 
+@pytest.mark.parametrize("training", [[], {}, 0, "", False])
+def test_a_training_that_is_none_is_no_training(tmp_path, training):
+    """The digest of a run is the same without one."""
+    record = Project(tmp_path).identity(RUNS[0]).as_record()
+    assert record["training"] is None
+    with pytest.raises(ValueError, match="its identity is incomplete"):
+        Identity.from_record({**record, "training": training})
+
+
 @pytest.fixture
 def record(tmp_path, monkeypatch) -> Submission:
     monkeypatch.setattr(queue, "submit", lambda script, options: 7)
@@ -58,6 +68,13 @@ def test_jobs_json(tmp_path, record, kills):
 
     assert read() == [([RUNS[:2], RUNS[2:]], Settings(), Project(tmp_path))]
     check_damages(record.folder / "jobs.json", read, kills)
+
+
+def test_a_pipe_for_jobs_json(tmp_path, record):
+    (record.folder / "jobs.json").unlink()
+    os.mkfifo(record.folder / "jobs.json")
+    with pytest.raises(OSError, match=r"not a regular file.*jobs\.json"):
+        read_all(Project(tmp_path))
 
 
 def test_the_report_of_a_job(record, kills):

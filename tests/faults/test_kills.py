@@ -24,25 +24,30 @@ from coop_cmp.clip import add_models
 from tests.conftest import FOLDER, SHORT
 
 METHOD = ("--trainer", "CoOp_CMP", "--backbone", "TinyCLIP", "--seed", "1", *FOLDER)
-SIZE = ("INPUT.SIZE", "(32, 32)", "TRAINER.COOP.PREC", "fp32", "DATALOADER.NUM_WORKERS", "0")
-OPTIONS = (*SHORT[2:], *SIZE, "TRAIN.CHECKPOINT_FREQ", "1", "OPTIM.MAX_EPOCH", "8")
-
+SIZE = ("INPUT.SIZE", "(32, 32)", "TRAINER.COOP.PREC", "fp32")
+OPTIONS = (*SHORT[2:], *SIZE, "TRAIN.CHECKPOINT_FREQ", "1")
 
 FRESH = multiprocessing.get_context("forkserver")
 """Forks of a process that has loaded what they need, and nothing of what other tests left here."""
 FRESH.set_forkserver_preload([__name__])
 
 
-def start(models: Path, data: Path, out: Path) -> ForkServerProcess:
-    """Run train.py in a process of its own."""
+def start(
+    models: Path, data: Path, out: Path, epochs: int = 8, loaders: int = 0
+) -> ForkServerProcess:
+    """Run train.py in a process of its own, and as the leader of a group."""
     words = ["train", *METHOD, "--root", str(data), "--output-dir", str(out), *OPTIONS]
-    child = FRESH.Process(target=train, args=(models, words))
+    words += ["OPTIM.MAX_EPOCH", str(epochs), "DATALOADER.NUM_WORKERS", str(loaders)]
+    child = FRESH.Process(target=train, args=(models, words, out.with_suffix(".log")))
     child.start()
     return child
 
 
-def train(models: Path, words: list[str]) -> None:
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the end
+def train(models: Path, words: list[str], log: Path) -> None:
+    os.setsid()
+    # Tests that run in the background may have inherited an ignored Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.stdout = sys.stderr = log.open("w", buffering=1)
     add_models(models)
     sys.exit(cli.main(words))
 
@@ -57,21 +62,21 @@ def outcome(out: Path) -> dict[str, Any]:
 
 def test_killed_runs_end_as_undisturbed_ones(kills, tiny_weights, pictures, tmp_path):
     draw, models = random.Random(0), tiny_weights.parent
-    undisturbed = tmp_path / "undisturbed"
-    begin = time.monotonic()
-    child = start(models, pictures, undisturbed)
-    child.join()
-    assert child.exitcode == 0
+    for name in ("first", "undisturbed"):  # the first waits for the server, too
+        begin = time.monotonic()
+        child = start(models, pictures, tmp_path / name)
+        child.join()
+        assert child.exitcode == 0
     seconds = time.monotonic() - begin
-    expected = outcome(undisturbed)
-    done = 0
+    expected = outcome(tmp_path / "undisturbed")
+    assert outcome(tmp_path / "first") == expected
+    out, done = tmp_path / "killed", 0
     while done < kills:
-        out = tmp_path / "killed"
         shutil.rmtree(out, ignore_errors=True)
         while True:
             child = start(models, pictures, out)
             if done < kills:
-                time.sleep(draw.uniform(0, seconds))
+                child.join(draw.uniform(0, seconds))
                 child.kill()
             child.join()
             if child.exitcode == 0:  # it was faster than the signal, or the last one
@@ -80,3 +85,15 @@ def test_killed_runs_end_as_undisturbed_ones(kills, tiny_weights, pictures, tmp_
             done += 1
         assert outcome(out) == expected
         assert not list(out.rglob("*.tmp"))
+
+
+def test_ctrl_c_ends_a_training_in_a_line(tiny_weights, pictures, tmp_path):
+    child = start(tiny_weights.parent, pictures, tmp_path / "out", epochs=100_000, loaders=2)
+    log = tmp_path / "out.log"
+    while not (log.exists() and "epoch [" in log.read_text()):
+        assert child.exitcode is None
+        time.sleep(0.05)
+    os.killpg(child.pid, signal.SIGINT)
+    child.join(60)
+    assert child.exitcode == 130
+    assert log.read_text().endswith("\ninterrupted; the same command resumes\n")

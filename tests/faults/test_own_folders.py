@@ -11,6 +11,7 @@ import yaml
 from PIL import Image
 
 from coop_cmp import cli
+from coop_cmp.datasets.files import read_matlab
 from coop_cmp.datasets.own import add_folder, own_name
 from coop_cmp.errors import UserError
 from tests.datasets.trees import build, pets
@@ -89,6 +90,13 @@ def test_what_a_user_adds_to_the_settings_survives(tmp_path):
     written = yaml.safe_load(config.read_text())
     assert written["OPTIM"] == {"LR": 0.5}
     assert written["DATASET"]["TEMPLATE"] == "a {}."
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"MATLAB 5.0 MAT-file".ljust(200)])
+def test_a_damaged_matlab_file_is_named(tmp_path, content):
+    (tmp_path / "labels.mat").write_bytes(content)
+    with pytest.raises(UserError, match=r"labels\.mat: not a MATLAB file"):
+        read_matlab(tmp_path / "labels.mat")
 
 
 def test_a_link_that_leads_out_of_the_data_folder_is_followed(tmp_path):

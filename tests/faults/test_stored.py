@@ -20,14 +20,15 @@ from coop_cmp.runs.grid import Grid
 from coop_cmp.runs.outputs import OUTCOMES_FILE, content_digest
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.records import write_results
-from tests.faults.file_cases import bomb
+from tests.conftest import FOLDER
+from tests.faults.file_cases import UNPACKED, bomb
+from tests.faults.test_own_folders import make as class_folders
 from tests.made_runs import finish_with, write_run
 
 DAMAGES = {
     "nothing": Path.touch,
     "text": lambda file: file.write_text("{"),
     "a pipe": os.mkfifo,
-    "that of another seed": lambda file: shutil.copy(file.parents[1] / "seed2" / file.name, file),
 }
 OUTCOMES: dict[str, Any] = {
     "confidence": lambda values: 5 * values,
@@ -64,12 +65,57 @@ def check_left_out(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("name", ["results.json", "outcomes.npz", "predictions.npz"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_named_and_the_others_are_shown(first, capsys, name, damage):
-    if damage != "that of another seed":
-        (first / name).unlink()
-    elif name == "results.json":
-        pytest.skip("it is whole, and names the files beside it as changed")
+    (first / name).unlink()
     DAMAGES[damage](first / name)
     check_left_out(first / name, capsys)
+
+
+@pytest.mark.parametrize("name", ["outcomes.npz", "predictions.npz"])
+def test_a_file_of_another_seed_is_named(first, capsys, name):
+    shutil.copy(first.parent / "seed2" / name, first)
+    check_left_out(first / name, capsys)
+
+
+@pytest.mark.parametrize("words", [["train", "--help"], ["train", "--what"], ["train", "--seed"]])
+def test_a_command_that_is_none_costs_nothing_but_the_images(first, capsys, words):
+    write_command(first, words)
+    assert cli.main(["report", str(first.parent), "--no-intervals"]) == 0
+    assert "2 runs" in capsys.readouterr().out
+
+
+def test_a_page_writes_nothing_where_a_run_says_that_its_images_are(first, tmp_path):
+    folder = class_folders(tmp_path / "pets")
+    words = ["train", "--trainer", "CoOp", "--backbone", "GlyphCLIP", "--root", str(folder)]
+    write_command(first, [*words, *FOLDER, "DATASET.ALLOW_NEW_SPLIT", "True"])
+    assert cli.main(["report", str(first.parent)]) == 0
+    assert not (folder / "split.json").exists()
+
+
+def write_command(folder: Path, words: list[str]) -> None:
+    """Let a run say that this command began it."""
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**record, "command": words}))
+
+
+def test_where_nothing_is_left_the_page_says_why(first, capsys):
+    shutil.rmtree(first.parent / "seed2")
+    (first / "results.json").write_text("{")
+    assert cli.main(["report", str(first)]) == 2
+    error = capsys.readouterr().err
+    assert "there are no complete runs below it (left out: " in error
+    assert "results.json: not a JSON file" in error
+
+
+def test_a_page_is_not_written_in_the_place_of_a_pipe(first, tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    assert cli.main(["report", str(first), "--to", str(tmp_path / "pipe")]) == 2
+    assert (tmp_path / "pipe").is_fifo()
+    assert "pipe: not a regular file" in capsys.readouterr().err
+
+
+def test_a_page_shows_a_title_that_is_no_text(first, tmp_path):
+    assert cli.main(["report", str(first), "--title", "a \udcff", "--no-intervals"]) == 0
+    assert "<title>a \\udcff" in (first / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("array", OUTCOMES)
@@ -89,7 +135,7 @@ def test_outcomes_that_would_fill_the_memory_are_not_unpacked(first, capsys):
     bomb(first / OUTCOMES_FILE)
     record_digest(first)
     check_left_out(first / OUTCOMES_FILE, capsys)
-    assert "bytes that unpack to 1,073,741,824" in (first.parent / "report.html").read_text()
+    assert f"bytes that unpack to {UNPACKED:,}" in (first.parent / "report.html").read_text()
 
 
 def record_digest(folder: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from coop_cmp import cli
+from coop_cmp.runs.grid import parse_grid
 from tests.faults import file_cases, settings_cases
 from tests.faults.case import Case
 from tools.glyphclip import pretrain
@@ -29,6 +30,12 @@ def prepare(case: Case, folder: Path) -> None:
             content(path)
         else:
             path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def test_minus_nothing_is_nothing():
+    """Two directories would hold the same run."""
+    grid = parse_grid({"datasets": "digits", "trainers": "CoOp_CMP", "lambdas": "-0.0"}, "a test")
+    assert str(grid.runs()[0]) == "digits/CoOp_CMP/GlyphCLIP_8shots_lambda0/seed1"
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -25,7 +25,7 @@ from typing import Any
 
 from coop_cmp import __version__
 from coop_cmp.errors import UserError
-from coop_cmp.files import write_json
+from coop_cmp.files import read_file, write_json
 from coop_cmp.runs.project import Project
 from coop_cmp.runs.run import Run
 from coop_cmp.sweep.failures import Failure
@@ -112,7 +112,7 @@ def _read(path: Path) -> dict[str, Any]:
         UserError: It was changed since, or another version wrote it.
     """
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(read_file(path))
         digest, version = record.pop("digest"), record.pop("version")
         if (digest, version) == (_digest(record), __version__):
             return record

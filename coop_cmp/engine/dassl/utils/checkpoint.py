@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from coop_cmp.files import atomic_write
+from coop_cmp.files import atomic_write, check_stored
 from coop_cmp.legacy import STAND_INS
 
 BEST_NAME = "model-best.pth.tar"
@@ -77,6 +77,7 @@ def load_checkpoint(fpath: str) -> Any:
     if not os.path.isfile(fpath):
         raise FileNotFoundError(f'File is not found at "{fpath}"')
     try:
+        check_stored(fpath)
         with torch.serialization.safe_globals(STAND_INS):
             return torch.load(fpath, map_location="cpu", weights_only=True)
     # A torn file shows as RuntimeError, EOFError, UnpicklingError, KeyError... by where it is cut.
