@@ -163,7 +163,7 @@ class Checkout:
         return "both train" if ends == ["trains"] * 2 else "; ".join(dict.fromkeys(ends))
 
     def _step(self, trainer: str) -> str:
-        from coop_cmp.checkout.trial import settings_files
+        from coop_cmp.checkout.fakes import settings_files
 
         pets = "configs/datasets/oxford_pets.yaml"
         files = [("--config-file", file) for file in settings_files(self.trainer, self.home)[:1]]
