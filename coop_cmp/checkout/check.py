@@ -104,12 +104,16 @@ def check(script: Path, only: str, arguments: list[str]) -> Iterator[Verdict]:
         look_alike(folder / "here")
         write_data(folder / "data")
         training, others = in_process(_trainers_of, folder, script)
+        tried = [*training, *(others if is_own(script) else ())]
         plain, term = split_trainer(only)
-        if plain and plain not in training:
-            raise UserError(f'there is no trainer "{plain}" that trains{closest(plain, training)}')
-        for trainer in [plain] if plain else training:
+        if plain and plain not in tried:
+            raise UserError(f'there is no trainer "{plain}" that trains{closest(plain, tried)}')
+        for trainer in [plain] if plain else tried:
             trial = Trial(script, folder, arguments, trainer)
-            yield _verdict(trial, TERMS[term or "CMP"], others)
+            if trainer in others:
+                yield _verdict_alone(trial)
+            else:
+                yield _verdict(trial, TERMS[term or "CMP"], others)
 
 
 def look_alike(here: Path) -> None:
@@ -132,10 +136,10 @@ def _write_to(file: Path) -> None:
 
 
 def _trainers_of(script: Path) -> tuple[list[str], list[str]]:
-    """Return the names of a script's trainers: those that train, and others."""
+    """Return the names of a script's trainers: those that can train with a term, and others."""
     trainers = import_script(script)
-    training = [*twins(trainers)]
-    return training, [name for name in trainers if name not in training]
+    variants = twins(trainers)
+    return [*variants], [name for name in trainers if name not in (*variants, *variants.values())]
 
 
 def _run(trial: Trial) -> Trial:
@@ -154,7 +158,9 @@ def _run(trial: Trial) -> Trial:
             run_script(script)
         except SystemExit as end:
             if end.code:
-                raise RuntimeError(f"it ends with {end.code}") from None
+                sys.stderr.flush()
+                last = (folder / "log.txt").read_text(errors="replace").strip().splitlines()[-1:]
+                raise RuntimeError(f"exit code {end.code}: {''.join(last)}") from None
     sys.stdout.flush()
     logs = [folder / "log.txt", *(folder / "output").rglob("log.txt*")]  # SkipTuning prints there
     lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
@@ -206,6 +212,14 @@ def _verdict(trial: Trial, term: Term, others: list[str]) -> Verdict:
         return Verdict(name, True, text, fast)
     text += f"; its test fails without coop_cmp too: {own.error}"
     return Verdict(name, False, text, fast, plain.command)
+
+
+def _verdict_alone(trial: Trial) -> Verdict:
+    """Try a trainer that has no variant: it does not train, or without a cross-entropy."""
+    plain = trial.run()
+    if plain.error:
+        return Verdict(trial.trainer, False, _failure(plain, plain), command=plain.command)
+    return Verdict(trial.trainer, True, "works; it has no variants")
 
 
 def _failure(plain: Trial, own: Trial) -> str:

@@ -153,6 +153,7 @@ def stand_at_the_edges(trial: Trial) -> None:
     folder, own = trial.folder, is_own(trial.script)
     data = Path("configs", "datasets", "digits.yaml" if own else "oxford_pets.yaml")
     fill = {"dataset_config_file": str(data) if data.exists() else "", "seed": "1"}
+    fill["backbone"] = "GlyphCLIP" * own
     fill["config_file"] = [*settings_files(split_trainer(trial.trainer)[0]), ""][trial.file]
     force = {"output_dir": str(folder / "output"), "no_feature_store": True}
 

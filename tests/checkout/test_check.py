@@ -201,6 +201,9 @@ def test_arguments_are_those_of_the_script_and_their_want_is_not_the_trainers_fa
     assert (
         "not tried: train.py stops before it builds a trainer: ValueError: 'TASK'" in shown.stdout
     )
+    shown = run(checkout, "--check", "--trainer", "Fine", "--factr", "3", *TASK)
+    assert "stops before it builds a trainer: RuntimeError: exit code 2: " in shown.stdout
+    assert "unrecognized arguments: --factr" in shown.stdout
     shown = run(checkout, "--check", "--trainer", "Fine", "--factor", "3", *TASK)
     assert "Fine fails without coop_cmp too, in building: AssertionError" in shown.stdout
     file = "configs/trainers/Fine/rn50.yaml"
@@ -222,10 +225,14 @@ def test_an_unknown_trainer_is_refused(checkout):
     assert shown.stderr.strip().endswith('no trainer "Fin" that trains; did you mean "Fine"?')
 
 
-def test_the_trainers_of_this_project_pass():
+@pytest.mark.parametrize(
+    ("trainer", "text"),
+    [("CoOp", "works; lambda 0 is bit-identical"), ("ZeroshotCLIP", "works; it has no variants")],
+)
+def test_the_trainers_of_this_project_pass(trainer, text):
     root = Path(__file__).parents[2]
-    shown = run(root, "--check", "--trainer", "CoOp", "DATASET.NUM_SHOTS", "1")
-    assert shown.stdout.splitlines()[0] == "CoOp: works; lambda 0 is bit-identical"
+    shown = run(root, "--check", "--trainer", trainer, "DATASET.NUM_SHOTS", "1")
+    assert shown.stdout.splitlines()[0] == f"{trainer}: {text}"
     assert shown.returncode == 0
 
 
