@@ -18,6 +18,7 @@ import argparse
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -57,7 +58,11 @@ CHECKOUTS = {  # repository, commit, folder of the script: trainers with argumen
     ("zhengli97/PromptKD", "ec244f7", ""): ["PromptKD"],
     ("AtsuMiyai/LoCoOp", "a311b39", ""): ["LoCoOp --topk 2"],
     ("saic-fi/Bayesian-Prompt-Learning", "8a73fff", ""): ["CoOp", "VPT"],
-    ("KaiyangZhou/Dassl.pytorch", "c61a1b5", ""): ["SupBaseline"],
+    ("KaiyangZhou/Dassl.pytorch", "c61a1b5", ""): [
+        "SourceOnly --source-domains amazon --target-domains webcam --dataset-config-file "
+        "configs/datasets/da/office31.yaml --config-file "
+        "configs/trainers/da/source_only/office31.yaml MODEL.BACKBONE.PRETRAINED False"
+    ],
 }
 DIGESTS = {  # of OpenAI's files, which checkouts compare
     "RN50": "afeb0e10f9e5a86da6080e35cf09123aca3b358a0c3e3b6c78a7b63bc04b6762",
@@ -119,8 +124,12 @@ def prepare(folder: Path) -> None:
         if not (cache / f"{name}.pt").exists():
             state = {key: value.half() for key, value in random_weights(name).items()}
             torch.save(state, cache / f"{name}.pt")
-    if not (folder / "data").exists():
-        write_data(folder / "data")
+    data = folder / "data"
+    if not data.exists():
+        write_data(data)
+        for file in (data / "oxford_pets" / "images").iterdir():
+            for domain in ("amazon", "webcam"):
+                shutil.copytree(file.parent, data / "office31" / domain / file.stem)
 
 
 def stepped(text: str, trainer: str) -> str:
