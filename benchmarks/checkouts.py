@@ -189,6 +189,9 @@ class Checkout:
         command += ["--output-dir", str(output), *self.arguments]
         command += ["OPTIM.MAX_EPOCH", "1", "DATALOADER.NUM_WORKERS", "0", "TRAIN.PRINT_FREQ", "1"]
         environment = {**self.environment, "HOME": str(self.folder / "home")}
+        literal = self.home / "~"  # where LASP looks for weights
+        if not literal.exists():
+            literal.symlink_to(self.folder / "home")
         file = output.with_suffix(output.suffix + ".txt")
         text = kept(file, command, self.known, cwd=self.home, env=environment)
         log = output / "log.txt"  # some print into it alone
