@@ -53,7 +53,7 @@ class FastText:
         self.kept = KeptFeatures(encoder)
         self._given_up = False
         self._passes = {True: 0, False: 0}  # with and without gradients
-        self._shared = len(encoder.positional_embedding)  # first tokens, at most
+        self._shared = len(encoder.positional_embedding)  # at most, of prompts that learn
         self._unpack_at = len(self.blocks)
         encoder.forward = self
 
@@ -88,10 +88,13 @@ class FastText:
     def _fast(self, args: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         prompts, tokens = self._prompts((*args, *named.values()))
         ends = tuple(tokens.argmax(dim=-1).tolist())
-        first = prompts[:, : min(self._shared, *ends)]
+        learns = prompts.requires_grad
+        first = prompts[:, : min(self._shared, *ends)] if learns else prompts[:, : min(ends)]
         equal = (first == first[:1]).all(dim=2).all(dim=0)
-        self._shared = int(equal.long().cumprod(dim=0).sum())  # no more than what was compared
-        where = plan(ends, self._shared, prompts.shape[1], prompts.device)
+        shared = int(equal.long().cumprod(dim=0).sum())
+        if learns:  # equal values may have gradients of their own: no more than was compared
+            self._shared = shared
+        where = plan(ends, shared, prompts.shape[1], prompts.device)
         with packed(self.blocks, where, self._unpack_at) as this_pass:
             features = self.own(*args, **named)
         self._unpack_at = this_pass.unpack_at
