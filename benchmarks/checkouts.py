@@ -172,7 +172,8 @@ class Checkout:
         """Return how the real steps of the trainer and of its CMP variant end."""
         ends = [stepped(self._step(name), name) for name in (self.trainer, f"{self.trainer}_CMP")]
         if all(end.startswith("trains") for end in ends):
-            return "both train, " + " and ".join(end.removeprefix("trains, ") for end in ends)
+            losses = (end.removeprefix("trains, loss ") for end in ends)
+            return f"both train, losses {' and '.join(losses)}"
         return "; ".join(dict.fromkeys(ends))
 
     def _step(self, trainer: str) -> str:
