@@ -16,6 +16,8 @@ from yacs.config import CfgNode
 
 from coop_cmp.config.dassl_keys import INTERPOLATIONS, TRANSFORMS
 
+from .randaugment import RandAugment, RandAugment2, RandAugmentFixMatch
+
 AVAI_CHOICES = list(TRANSFORMS)
 INTERPOLATION_MODES = {name: InterpolationMode(name) for name in INTERPOLATIONS}
 
@@ -170,12 +172,11 @@ def _policies(cfg: CfgNode, choices: Sequence[str]) -> list[Any]:
             steps.append(T.AutoAugment(T.AutoAugmentPolicy(name)))
     node = cfg.INPUT
     if "randaugment" in choices:
-        steps.append(T.RandAugment(node.RANDAUGMENT_N, node.RANDAUGMENT_M))
-    if "randaugment_fixmatch" in choices:  # a random strength for each operation
-        steps += [T.TrivialAugmentWide() for _ in range(node.RANDAUGMENT_N)]
+        steps.append(RandAugment(node.RANDAUGMENT_N, node.RANDAUGMENT_M))
+    if "randaugment_fixmatch" in choices:
+        steps.append(RandAugmentFixMatch(node.RANDAUGMENT_N))
     if "randaugment2" in choices:
-        views = [T.TrivialAugmentWide() for _ in range(node.RANDAUGMENT_N)]
-        steps += [T.RandomApply([view], p=0.6) for view in views]
+        steps.append(RandAugment2(node.RANDAUGMENT_N))
     return steps
 
 
