@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -40,8 +41,8 @@ class Random2DTranslation:
         if random.random() >= self.p:
             return F.resize(img, self.size, self.interpolation)
         larger = [round(side * 1.125) for side in self.size]
-        top = random.randint(0, larger[0] - self.size[0])
-        left = random.randint(0, larger[1] - self.size[1])
+        left = round(random.uniform(0, larger[1] - self.size[1]))  # in upstream's order
+        top = round(random.uniform(0, larger[0] - self.size[0]))
         return F.crop(F.resize(img, larger, self.interpolation), top, left, *self.size)
 
 
@@ -67,8 +68,8 @@ class Cutout:
         img = img.clone()
         height, width = img.shape[-2:]
         for _ in range(self.n_holes):
-            top = random.randrange(height) - self.length // 2
-            left = random.randrange(width) - self.length // 2
+            top = np.random.randint(height) - self.length // 2
+            left = np.random.randint(width) - self.length // 2
             bottom, right = top + self.length, left + self.length
             img[..., max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0)] = 0
         return img
