@@ -19,19 +19,19 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import open_clip
 import torch
 from common import class_names, now, parser_of, prepare, report
 from dassl import engine
 from dassl.utils import set_random_seed
 
-from coop_cmp.checkout.check import look_alike
-from coop_cmp.checkout.compare import distance
-from coop_cmp.checkout.fakes import without_gpu, write_data
-from coop_cmp.checkout.fast import accelerate
+from coop_cmp.checkout.check import Trial, look_alike
+from coop_cmp.checkout.fakes import stand_at_the_edges, without_gpu, write_data
+from coop_cmp.checkout.fast import accelerate, distance
 from coop_cmp.checkout.plugin import wrap
 from coop_cmp.checkout.runner import found_script, run_script
-from coop_cmp.checkout.trial import Trial, watch
 
 WAYS = ("own", "fast")
 
@@ -76,7 +76,7 @@ def measured(
                     losses[way].append(float(built[way].forward_backward(batch)["loss"]))
                     seconds[way].append(now() - start)
                 pairs = zip(*map(learned, built.values()), strict=True)
-                gradients = max(gradients, *(distance([b.grad], [a.grad]) for a, b in pairs))
+                gradients = max(gradients, *(distance(b.grad, a.grad) for a, b in pairs))
         own, fast = (min(seconds[way][1:]) for way in WAYS)
         row.update(
             {
@@ -115,14 +115,21 @@ if __name__ == "__main__":
     prepare(args)
     script = found_script(args.script)
     row: dict[str, Any] = {"trainer": args.trainer, "classes": args.classes}
-    with tempfile.TemporaryDirectory() as name, without_gpu():
+    config = open_clip.get_model_config
+
+    def shallow(name: str) -> Any:
+        vision = {**(found := config(name))["vision_cfg"], "layers": args.image_layers}
+        return {**found, "vision_cfg": vision}
+
+    shallow_images = mock.patch("open_clip.get_model_config", shallow)
+    with tempfile.TemporaryDirectory() as name, without_gpu(), shallow_images:
         folder = Path(name)
         look_alike(folder / "here")
         write_data(folder / "data", class_names(args.classes))
         os.chdir(folder / "here")
         given = ["--trainer", args.trainer]
         wrap(engine, "build_trainer", partial(measured, steps=args.steps, rate=args.lr, row=row))
-        watch(Trial(script, folder, [], args.trainer), args.image_layers)
+        stand_at_the_edges(Trial(script, folder, [], args.trainer))
         sys.argv = [str(script), *given]
         with contextlib.suppress(Done), contextlib.redirect_stdout(sys.stderr):
             run_script(script)

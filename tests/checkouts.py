@@ -34,6 +34,7 @@ def _command(folder: Path, arguments: list[str], files: list[Path]) -> None:
         with file.open("wb") as written:
             os.dup2(written.fileno(), stream.fileno())
     os.chdir(folder)
+    multiprocessing.set_start_method("fork", force=True)  # as in a process that a user starts
 
     from coop_cmp.__main__ import main
     from coop_cmp.cli import handled

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coop_cmp.checkout.compare import coarsest, differences, leaves, one_source
 from coop_cmp.checkout.packed_blocks import NotPackable, packed, plan
 from coop_cmp.checkout.runner import place_of
 
@@ -31,14 +30,14 @@ def accelerate(trainer: Any) -> None:
     held = (*vars(trainer).values(), *trainer._models.values())
     models = {model for model in held if isinstance(model, nn.Module)}
     modules = {module for model in models for module in model.modules()}
-    found = {module for module in modules if _is_encoder(module)}
-    split = {child for module in modules if _splits(module) for child in module.modules()}
-    for encoder in found - split:
-        FastText(encoder)
-    if found & split:
-        _say("the text encoder keeps its own code: it is spread over several GPUs")
-    elif not found:
+    encoders = [module for module in modules if _is_encoder(module)]
+    if not encoders:
         _say("nothing to do: the trainer keeps no text encoder such as CoOp's descendants copy")
+    elif any(isinstance(m, nn.DataParallel) and len(m.device_ids) > 1 for m in modules):
+        _say("the text encoder keeps its own code: the model is spread over several GPUs")
+    else:
+        for encoder in encoders:
+            FastText(encoder)
 
 
 class FastText:
@@ -54,7 +53,7 @@ class FastText:
         self.kept = KeptFeatures(encoder)
         self._given_up = False
         self._passes = {True: 0, False: 0}  # with and without gradients
-        self._one_source: dict[torch.Size, int] = {}
+        self._shared = len(encoder.positional_embedding)  # at most, of prompts that learn
         self._unpack_at = len(self.blocks)
         encoder.forward = self
 
@@ -89,7 +88,12 @@ class FastText:
     def _fast(self, args: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         prompts, tokens = self._prompts((*args, *named.values()))
         ends = tuple(tokens.argmax(dim=-1).tolist())
-        shared = self._shared(prompts, min(ends))
+        learns = prompts.requires_grad
+        first = prompts[:, : min(self._shared, *ends)] if learns else prompts[:, : min(ends)]
+        equal = (first == first[:1]).all(dim=2).all(dim=0)
+        shared = int(equal.long().cumprod(dim=0).sum())
+        if learns:  # equal values may have gradients of their own: no more than was compared
+            self._shared = shared
         where = plan(ends, shared, prompts.shape[1], prompts.device)
         with packed(self.blocks, where, self._unpack_at) as this_pass:
             features = self.own(*args, **named)
@@ -104,16 +108,6 @@ class FastText:
         if not prompts or not tokens or tokens[0].shape != prompts[0].shape[:2]:
             raise NotPackable("it is not given prompts [C, L, d] and their tokens [C, L]")
         return prompts[0], tokens[0]
-
-    def _shared(self, prompts: Tensor, limit: int) -> int:
-        """Count the first tokens that all classes share: equal values, one source of gradients."""
-        equal = (prompts[:, :limit] == prompts[:1, :limit]).all(dim=2).all(dim=0)
-        count = int(equal.long().cumprod(dim=0).sum())
-        if not prompts.requires_grad:
-            return count
-        if prompts.shape not in self._one_source:
-            self._one_source[prompts.shape] = one_source(prompts, count)
-        return min(count, self._one_source[prompts.shape])
 
     def _compare(self, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Compute features and gradients both ways, and note what the encoder's own depend on.
@@ -138,6 +132,10 @@ class FastText:
             ) from error
         step = STEPS * coarsest(own)
         if not (features <= max(FEATURES, step) and gradients <= max(GRADIENTS, 4 * step)):
+            if self._shared > 1:  # contexts of single classes may start equal, but learn apart
+                self._shared = 1
+                self._compare(args, named)
+                return
             raise NotPackable(f"features differ by {features:.1e}, gradients by {gradients:.1e}")
         self.kept.learned |= set(leaves(own))
         training = torch.is_grad_enabled()
@@ -191,6 +189,53 @@ class KeptFeatures:
         return versions, parts, torch.is_grad_enabled(), autocast
 
 
+def differences(fast: Tensor, own: Tensor) -> tuple[float, float]:
+    """Compute the largest differences of features, and of gradients of everything that learns."""
+    learned = [*{*leaves(own), *leaves(fast)}]
+    direction = torch.randn(own.shape, generator=torch.Generator().manual_seed(0)).to(own)
+
+    def gradients(features: Tensor) -> list[Tensor]:
+        total = (features * direction).sum()
+        grads = torch.autograd.grad(total, learned, retain_graph=True, allow_unused=True)
+        pairs = zip(grads, learned, strict=True)
+        return [torch.zeros_like(leaf) if grad is None else grad for grad, leaf in pairs]
+
+    pairs = zip(gradients(fast), gradients(own), strict=True) if learned else ()
+    return distance(fast, own), max((distance(a, b) for a, b in pairs), default=0.0)
+
+
+def distance(this: Tensor, that: Tensor) -> float:
+    """Return the largest difference as a share of the largest entry of that."""
+    a, b = this.detach().float(), that.detach().float()
+    largest, difference = float(b.abs().max()), float((a - b).abs().max())
+    return difference / largest if largest else difference
+
+
+def leaves(tensor: Tensor) -> list[Tensor]:
+    """Return the tensors that would get a gradient from this one."""
+    return [node.variable for node in _graph(tensor) if hasattr(node, "variable")]
+
+
+def coarsest(tensor: Tensor) -> float:
+    """Return the coarsest rounding step on the way of the gradients: checkouts use ``.half()``."""
+    kinds = {tensor.dtype}
+    for node in _graph(tensor):
+        kinds |= {gradient.dtype for gradient in getattr(node, "_input_metadata", ())}
+    return max(torch.finfo(kind).eps for kind in kinds if kind.is_floating_point)
+
+
+def _graph(tensor: Tensor) -> list[Any]:
+    """Return all nodes of the graph behind a tensor, each once."""
+    seen: dict[Any, None] = {}
+    waiting = [tensor.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen[node] = None
+            waiting += [function for function, _ in node.next_functions]
+    return list(seen)
+
+
 def _say(line: str) -> None:
     print(f"coop_cmp --fast: {line}")
 
@@ -204,10 +249,6 @@ def _parts(value: Any) -> Iterator[Any]:
             yield from _parts(part)
     else:
         yield value
-
-
-def _splits(module: nn.Module) -> bool:
-    return isinstance(module, nn.DataParallel) and len(module.device_ids) > 1
 
 
 def _is_encoder(module: nn.Module) -> bool:

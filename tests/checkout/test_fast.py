@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from coop_cmp.checkout.compare import one_source
 from coop_cmp.checkout.fast import FastText, accelerate
 from tests.small_clip import LENGTH, WIDTH, small_clip, tokenizer
 
@@ -114,19 +113,11 @@ def test_a_shared_context_is_encoded_once_and_nothing_after_the_end_tokens(kind,
 def test_contexts_of_single_classes_that_start_equal_are_not_merged():
     prompts = Prompts(shared_context().repeat(len(NAMES), 1, 1))
     assert torch.equal(prompts()[0, : 1 + CONTEXT], prompts()[3, : 1 + CONTEXT])
-    assert one_source(prompts(), 1 + CONTEXT) == 1  # the start token
-    _, seen = check_accelerated(encoder(), prompts)
+    fast, seen = check_accelerated(encoder(), prompts)
     assert max(seen) > 1 + OWN + CONTEXT * (len(NAMES) - 1)
-
-
-def test_a_repeated_or_stacked_context_has_one_source():
-    prompts = Prompts(shared_context())
-    for copies in (
-        prompts.context.repeat(len(NAMES), 1, 1),
-        torch.stack([prompts.context + 0] * len(NAMES)),
-    ):
-        table = torch.cat([prompts.table[:, :1], copies, prompts.table[:, 1 + CONTEXT :]], dim=1)
-        assert one_source(table, 1 + CONTEXT) == 1 + CONTEXT
+    with torch.no_grad():  # equal values without gradients are one prefix
+        fast._fast((prompts(), TOKENS), {})
+    assert seen[-1] <= 1.2 * (1 + CONTEXT + OWN)
 
 
 class DeepBlock(nn.Module):

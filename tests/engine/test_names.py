@@ -164,7 +164,6 @@ LEFT_OUT = (
     "dassl.data.datasets.dg",
     "dassl.data.datasets.ssl",
     "dassl.data.transforms.autoaugment",
-    "dassl.data.transforms.randaugment",
     "dassl.engine.da",
     "dassl.engine.dg",
     "dassl.engine.ssl",

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -15,6 +16,8 @@ from torchvision.transforms import functional as F
 from yacs.config import CfgNode
 
 from coop_cmp.config.dassl_keys import INTERPOLATIONS, TRANSFORMS
+
+from .randaugment import RandAugment, RandAugment2, RandAugmentFixMatch
 
 AVAI_CHOICES = list(TRANSFORMS)
 INTERPOLATION_MODES = {name: InterpolationMode(name) for name in INTERPOLATIONS}
@@ -38,8 +41,8 @@ class Random2DTranslation:
         if random.random() >= self.p:
             return F.resize(img, self.size, self.interpolation)
         larger = [round(side * 1.125) for side in self.size]
-        top = random.randint(0, larger[0] - self.size[0])
-        left = random.randint(0, larger[1] - self.size[1])
+        left = round(random.uniform(0, larger[1] - self.size[1]))  # in upstream's order
+        top = round(random.uniform(0, larger[0] - self.size[0]))
         return F.crop(F.resize(img, larger, self.interpolation), top, left, *self.size)
 
 
@@ -65,8 +68,8 @@ class Cutout:
         img = img.clone()
         height, width = img.shape[-2:]
         for _ in range(self.n_holes):
-            top = random.randrange(height) - self.length // 2
-            left = random.randrange(width) - self.length // 2
+            top = np.random.randint(height) - self.length // 2
+            left = np.random.randint(width) - self.length // 2
             bottom, right = top + self.length, left + self.length
             img[..., max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0)] = 0
         return img
@@ -170,12 +173,11 @@ def _policies(cfg: CfgNode, choices: Sequence[str]) -> list[Any]:
             steps.append(T.AutoAugment(T.AutoAugmentPolicy(name)))
     node = cfg.INPUT
     if "randaugment" in choices:
-        steps.append(T.RandAugment(node.RANDAUGMENT_N, node.RANDAUGMENT_M))
-    if "randaugment_fixmatch" in choices:  # a random strength for each operation
-        steps += [T.TrivialAugmentWide() for _ in range(node.RANDAUGMENT_N)]
+        steps.append(RandAugment(node.RANDAUGMENT_N, node.RANDAUGMENT_M))
+    if "randaugment_fixmatch" in choices:
+        steps.append(RandAugmentFixMatch(node.RANDAUGMENT_N))
     if "randaugment2" in choices:
-        views = [T.TrivialAugmentWide() for _ in range(node.RANDAUGMENT_N)]
-        steps += [T.RandomApply([view], p=0.6) for view in views]
+        steps.append(RandAugment2(node.RANDAUGMENT_N))
     return steps
 
 
