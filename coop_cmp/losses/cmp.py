@@ -43,8 +43,8 @@ def cmp_loss(
         eps: Added to the probability of the competitors; positive.
         reduction: ``"mean"`` over the counted samples, ``"sum"``, or ``"none"`` for shape [N].
         ignore_index: A label whose samples do not count, as in cross-entropy. None: there is none.
-        validate: Check values as well: finite logits, labels in range. On a GPU that waits for the
-            device; False leaves them to the caller.
+        validate: Check all arguments, values included (finite logits, labels in range). On a GPU
+            that waits for the device; False leaves the checks to the caller.
 
     Returns:
         A float32 (or float64) scalar, or shape [N] for ``reduction="none"``.
@@ -57,12 +57,8 @@ def cmp_loss(
         >>> cmp_loss(logits, torch.tensor([0, 0]), reduction="none")
         tensor([0.2500, 0.0000])
     """
-    check_choice("form", form, get_args(Form))
-    check_number("eps", eps, above=True)
-    check_choice("reduction", reduction, get_args(Reduction))
-    check_shapes(logits, labels)
     if validate:
-        _check_values(logits, labels, ignore_index)
+        _check(logits, labels, form, eps, reduction, ignore_index)
     logits, labels = logits if logits.dtype == torch.float64 else logits.float(), labels.long()
     counted = torch.ones_like(labels, dtype=torch.bool)
     if ignore_index is not None:
@@ -80,7 +76,18 @@ def cmp_loss(
     return penalty.sum() / (counted.sum().clamp(min=1) if reduction == "mean" else 1)
 
 
-def _check_values(logits: Tensor, labels: Tensor, ignore_index: int | None) -> None:
+def _check(
+    logits: Tensor,
+    labels: Tensor,
+    form: Form,
+    eps: float,
+    reduction: Reduction,
+    ignore_index: int | None,
+) -> None:
+    check_choice("form", form, get_args(Form))
+    check_number("eps", eps, above=True)
+    check_choice("reduction", reduction, get_args(Reduction))
+    check_shapes(logits, labels)
     if ignore_index is not None:
         labels = labels[labels != ignore_index]
     if not logits.numel() or not labels.numel():
