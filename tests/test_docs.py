@@ -24,7 +24,14 @@ from tests.blocks import PAGES, blocks
 from tests.conftest import ROOT
 
 # They have generated or long tables.
-WIDE = ("checkouts.md", "embedded.md", "embedded_tables.md", "choosing.md", "plugin.md")
+WIDE = (
+    "checkouts.md",
+    "embedded.md",
+    "embedded_tables.md",
+    "embedded_weights.md",
+    "choosing.md",
+    "plugin.md",
+)
 LANGUAGES = ("bash", "python", "yaml", "text", "sh", "json", "slurm")
 BASH = [(page, block) for page in PAGES for block in (*blocks(page, "bash"), *blocks(page, "sh"))]
 PYTHON = [(page, block) for page in PAGES for block in blocks(page, "python")]

@@ -28,7 +28,7 @@ from coop_cmp.report.summary import change_text, mean_text
 from coop_cmp.runs.compare import Comparer
 from coop_cmp.runs.pairs import Baselines, Row, baseline_of
 from coop_cmp.runs.project import Project
-from coop_cmp.runs.run import DEFAULT_FORM, LAMBDAS, Run, number_text
+from coop_cmp.runs.run import DEFAULT_FORM, LAMBDAS, Run, number_text, shots_text
 
 _ON_TEST_SET = (
     "{}: its validation part is the test set, and lambda must not be chosen there; choose it on "
@@ -120,7 +120,7 @@ def describe(method: Run, candidates: Sequence[Candidate], metric: str) -> str:
         numbers = [mean_text(candidate.values(part, key), key) for part, key in parts]
         rows.append([candidate.label, *numbers, ", ".join(marks)])
     table = tabulate(rows, header, tablefmt="github", disable_numparse=True)
-    verdict = f"{method.trainer} on {method.dataset}, {method.shots} shots: {chosen.label}"
+    verdict = f"{method.trainer} on {method.dataset}, {shots_text(method.shots)}: {chosen.label}"
     if best is chosen:
         verdict += ", which the test set would have chosen too"
     else:
