@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import io
 import os
 import sys
@@ -66,10 +65,7 @@ def parse(words: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
         raise SystemExit(0)
     if name not in COMMANDS:
         raise UserError(f'coop-cmp has no command "{name}" (see --help){closest(name, COMMANDS)}')
-    gc.disable()  # what is imported stays, and looking for garbage among it takes a second
     command = import_module(f"{__name__}.{_MODULES.get(name, name)}")
-    gc.freeze()
-    gc.enable()
     parser = argparse.ArgumentParser(
         prog=f"coop-cmp {name}",
         description=command.__doc__,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import os
@@ -73,12 +74,13 @@ def import_variables() -> dict[str, str]:
 def import_for_runs(threads: int) -> None:
     """Load what every run needs, so that a forked run has it already.
 
-    Nobody looks for garbage among it: forks would copy what they look at.
+    Nobody looks for garbage among it before the end: forks would copy what they look at.
     """
     import_module("coop_cmp.cli.training")  # by name, as runs are called by name
     with suppress(ImportError):  # not everybody has it
         import torch.utils.tensorboard
     gc.freeze()
+    atexit.register(gc.unfreeze)  # triton 3.9 would report what is left at the end as leaks
     if threads:
         import torch
 
