@@ -71,6 +71,7 @@ PARSED = {
     "python train.py --trainer CTPT": "64 views of 899 images: tests/trainers/test_tpt.py",
     "bash scripts/tables.sh run all --slurm": "needs Slurm: tests/slurm",
     "bash scripts/tables.sh run domain_calibration_metrics": "needs weights and data; hours",
+    "bash scripts/lambda.sh": "260 runs: tests/cli/test_protocols.py",
     "bash scripts/tables.sh embedded": "over a thousand runs: tests/report/test_tables.py",
     "parallel": "another program",
     "bash scripts/sweep.sh digits": "31 runs: tests/sweep",
