@@ -44,11 +44,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--threshold: expected a probability from 0 to 1, got {args.threshold:g}")
     if args.top < 1:
         raise UserError(f"--top: expected a whole number >= 1, got {args.top}")
-    from coop_cmp.datasets.splits import same_in_a_prompt  # these load torch, too slow for --help
-    from coop_cmp.predict.predictor import load
-
-    if twice := same_in_a_prompt(args.classes or ()):
-        raise UserError(f"--classes: {twice[0]!r} and {twice[1]!r} read the same in a prompt")
+    from coop_cmp.predict.predictor import load  # loads torch, too slow for --help
 
     model = load(args.run, classnames=args.classes, calibrator=args.calibrator, device=args.device)
     least = args.threshold or 0.0

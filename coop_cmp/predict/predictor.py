@@ -17,7 +17,7 @@ from scipy.special import expit, softmax
 from coop_cmp.calibrate.storage import Calibrator, StoredCalibrator, read_calibrator
 from coop_cmp.config.defaults import method_of
 from coop_cmp.datasets.files import IMAGE_SUFFIXES
-from coop_cmp.datasets.splits import check_name
+from coop_cmp.datasets.splits import check_name, same_in_a_prompt
 from coop_cmp.errors import UserError
 from coop_cmp.predict.selective import Threshold, choose_threshold
 from coop_cmp.predict.trainer import logits_of, quiet, trainer_of
@@ -240,6 +240,8 @@ def _classes(
         )
     for name in wanted or ():
         check_name(name, "classes")
+    if twice := same_in_a_prompt(wanted or ()):
+        raise UserError(f"classes: {twice[0]!r} and {twice[1]!r} read the same in a prompt")
     return list(wanted or own or left.predictions.classnames)
 
 
